@@ -56,6 +56,12 @@ class AuditAction(StrEnum):
     JOB_SUSPENDED = "job.suspend"
     JOB_RESUMED = "job.resume"
     JOB_LOG_DELETED = "job.delete-log"
+    WEBHOOK_MADE = "webhook.make"
+    WEBHOOK_CHANGED = "webhook.change"
+    WEBHOOK_ROTATED = "webhook.rotate"
+    WEBHOOK_REMOVED = "webhook.remove"
+    WEBHOOK_TESTED = "webhook.test"
+    WEBHOOK_REPEATED = "webhook.repeat"
 
 
 # After these a user may have lost the access that an open stream relies on; `on` is the user, or one of their tokens.
@@ -107,6 +113,12 @@ WORDS: dict[str, str] = {
     AuditAction.JOB_SUSPENDED: "suspended job",
     AuditAction.JOB_RESUMED: "resumed job",
     AuditAction.JOB_LOG_DELETED: "deleted the log of job",
+    AuditAction.WEBHOOK_MADE: "made webhook",
+    AuditAction.WEBHOOK_CHANGED: "changed webhook",
+    AuditAction.WEBHOOK_ROTATED: "rotated the secret of webhook",
+    AuditAction.WEBHOOK_REMOVED: "removed webhook",
+    AuditAction.WEBHOOK_TESTED: "sent a test to webhook",
+    AuditAction.WEBHOOK_REPEATED: "repeated a delivery of webhook",
 }
 
 

@@ -85,6 +85,11 @@ NAMES = (
     "garbage.expire",
     "garbage.sweep",
     "garbage.renew",
+    "webhooks.change",
+    "webhooks.claim",
+    "webhooks.send",
+    "webhooks.record",
+    "webhooks.forget",
 )
 POINTS = tuple(f"{name}.{when}" for name in NAMES for when in ("before", "after"))
 

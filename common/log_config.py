@@ -47,8 +47,12 @@ def configuration(*, level: str, events: str, style: str = "text") -> dict[str, 
         },
         "handlers": {"stderr": stderr, "stdout": stdout},
         "root": {"handlers": ["stderr"], "level": level},
-        # Our events are in the audit and need not be in the log for people; the others go to both.
-        "loggers": {name: ours | {"propagate": name != EVENTS} for name in sources},
+        # Our events are in the audit and need not be in the log for people; the others go to both. httpx names the URL of
+        # each request at INFO: those of webhooks are secrets.
+        "loggers": {
+            **{name: {"level": "WARNING"} for name in ("httpx", "httpcore")},
+            **{name: ours | {"propagate": name != EVENTS} for name in sources},
+        },
     }
 
 

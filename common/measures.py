@@ -43,6 +43,10 @@ calls = Histogram(
     buckets=_QUICK,
 )  # fmt: skip
 
+deliveries = Counter(
+    "muster_webhook_deliveries", "Requests to webhooks: delivered, failed (tried again later), or given up.", ["result"]
+)
+
 
 def serve(where: str, *collectors: object) -> None:
     """Serve /metrics at "ADDRESS:PORT" from a thread of its own; nothing if `where` is empty.

@@ -87,6 +87,7 @@ MUSTER_HTTPS = _flag("MUSTER_HTTPS")
 # Proxies whose X-Forwarded-For is trusted; no other sender's is.
 TRUSTED_PROXIES = _networks("MUSTER_TRUSTED_PROXIES")
 PUBLIC_URL = os.environ.get("MUSTER_PUBLIC_URL", "")  # for links made outside a request
+WEBHOOK_NETWORKS = _networks("MUSTER_WEBHOOK_NETWORKS")  # private ones that webhooks may reach
 
 INSTALLED_APPS = [
     "django.contrib.auth",
@@ -258,6 +259,7 @@ CELERY_BEAT_SCHEDULE = {
     "sweep": {"task": "jobs.sweep_logs", "schedule": 600.0, "options": {"expires": 600}},
     "trim": {"task": "accounts.trim", "schedule": 86400.0, "options": {"expires": 3600}},
     "collect": {"task": "jobs.collect", "schedule": 86400.0, "options": {"expires": 3600}},
+    "forget": {"task": "jobs.forget_deliveries", "schedule": 86400.0, "options": {"expires": 3600}},
 }
 
 # The image turns local jobs off: they would be processes in the control plane's own container.

@@ -24,6 +24,7 @@ from jobs.core.lifecycle import Phase
 from jobs.core.plan import Role, slots_of
 from jobs.core.spec import JobSpec, parse
 from jobs.models import Job, JobEvent
+from jobs.webhooks import services as webhooks
 from queues import admission
 from queues.models import Queue
 from queues.resources import describe, fits
@@ -98,6 +99,7 @@ def resolve(*, queue: Queue, sent: Mapping[str, Any], workspace: Workspace | Non
         given |= {"nodes", "nproc_per_node"}
     spec = frameworks.check(spec, given)
     _check_volumes(spec, queue)
+    webhooks.check_names(spec.notify, team=queue.team)
     if problem := trust.problem(spec, queue):
         raise InvalidSpec(problem)
     roles = frameworks.get(spec.framework).roles(spec)

@@ -15,13 +15,15 @@ from common import doorbell, gc_tuning
 from .analysis import rollups
 from .control import orphans, sweeper
 from .logs import compaction, retention
+from .webhooks import courier, sending
 
 
 @worker_init.connect
 def _sweep(**_: Any) -> None:
-    """Start the sweeper before Redis is used: it is what works without Redis."""
+    """Start what works without Redis before Redis is used."""
     gc_tuning.settle()
     sweeper.start()
+    courier.start()
 
 
 @shared_task(name="jobs.reconcile")
@@ -34,6 +36,16 @@ def reconcile(job: int) -> None:
 @shared_task(name="jobs.schedule")
 def schedule() -> None:
     sweeper.schedule()
+
+
+@shared_task(name="jobs.deliver")
+def deliver() -> None:
+    courier.wake()
+
+
+@shared_task(name="jobs.forget_deliveries")
+def forget_deliveries() -> None:
+    sending.forget(now=timezone.now())
 
 
 @shared_task(name="jobs.tick")

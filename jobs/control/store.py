@@ -1,5 +1,6 @@
 """The reconciler's rows in Postgres. Each method is one short transaction that begins by locking the job's row."""
 
+import logging
 import re
 from collections.abc import Iterable
 from dataclasses import replace
@@ -10,7 +11,7 @@ from django.conf import settings
 from django.db import connection, transaction
 from django.db.models import QuerySet
 
-from common import doorbell, faultpoints, measures
+from common import db_connections, doorbell, faultpoints, measures
 from common.errors import LeaseLost, Refused
 from jobs import frameworks, history, trust
 from jobs.analysis import failure_rows, failures
@@ -21,12 +22,16 @@ from jobs.core.plan import Plan
 from jobs.core.replacement import GONE, Key, unconfirmed
 from jobs.core.verdict import ENDED, PORT_TAKEN, ReplicaState, Seen
 from jobs.ingest.agent_tokens import attempt_key, issue
-from jobs.models import Job, JobEvent, Rank, RankState, Replica
+from jobs.models import Delivery, Job, JobEvent, Rank, RankState, Replica
+from jobs.webhooks import outbox
+from jobs.webhooks.events import Event
 from queues.models import Queue
 
 from . import attempt_rows, elastic_rows, lease_renewal, replica_status
 from . import job_secrets as vault
 from .reconciler import Held
+
+log = logging.getLogger(__name__)
 
 TROUBLE = "The cluster does not carry out a request, which is repeated: "
 
@@ -236,6 +241,23 @@ def _take_step(job: Job, step: Step, now: datetime) -> None:
     if job.phase != before:
         _enter(job, now)
     JobEvent.objects.create(job=job, at=now, kind="step", phase=job.phase, attempt=job.attempt, message=job.message)
+    if event := outbox.event_of(job, before=before, reason=step.reason):
+        _tell_webhooks(job, event, now)
+
+
+def _tell_webhooks(job: Job, event: Event, now: datetime) -> None:
+    """Write what webhooks are told of this step. Whatever goes wrong with that, the job gets to its next phase."""
+    try:
+        with faultpoints.atomic("store.record"):  # a savepoint, which a failing statement leaves the step out of
+            rows = outbox.deliveries(job, event, now=now, secrets=lambda: vault.unseal(job.sealed_secrets).values())
+            Delivery.objects.bulk_create(rows, ignore_conflicts=True)
+    except db_connections.AWAY:
+        raise  # the step needs the database as well
+    except Exception:
+        log.exception("job %s: webhooks are not told that it %s", job.pk, event)
+    else:
+        if rows:
+            doorbell.poke("jobs.deliver")
 
 
 def _lose(rows: QuerySet[Replica], now: datetime) -> None:

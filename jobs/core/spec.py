@@ -25,6 +25,8 @@ NAME = re.compile(
 )  # fits a DNS label with the attempt, role and index behind it
 ENV_NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*\Z")
 _CODES = ("retry_on", "never_retry_on")  # fields with exit codes
+_LATER = (*_CODES, "notify")  # lists that the release before does not know
+MAX_WEBHOOKS = 20
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,7 @@ class JobSpec:
     max_retries: int = 0
     retry_on: tuple[int, ...] = ()  # exit codes after which alone it is retried; empty: after any
     never_retry_on: tuple[int, ...] = ()
+    notify: tuple[str, ...] = ()  # names of webhooks of its team
     priority: int = 0
     grace_seconds: int = 30
     start_timeout_seconds: int = 300
@@ -51,7 +54,7 @@ class JobSpec:
 
     def to_json(self) -> dict[str, Any]:
         """Return what `from_json` takes. Later fields only where they are given: the release before does not know them."""
-        optional = {"options": dict(self.options), **{name: list(getattr(self, name)) for name in _CODES}}
+        optional = {"options": dict(self.options), **{name: list(getattr(self, name)) for name in _LATER}}
         return {
             **{name: value for name, value in asdict(self).items() if name not in optional},
             **{name: value for name, value in optional.items() if value},
@@ -68,7 +71,7 @@ class JobSpec:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "JobSpec":
         """Return the frozen spec as stored; `parse` is for user input."""
-        lists = {name: tuple(data.get(name, ())) for name in ("command", "secrets", "volumes", *_CODES)}
+        lists = {name: tuple(data.get(name, ())) for name in ("command", "secrets", "volumes", *_LATER)}
         return cls(**{**data, **lists})
 
 
@@ -107,6 +110,7 @@ def parse(
     values["secrets"] = tuple(sorted(secrets))
     values["volumes"] = volumes.parse(data.get("volumes", ()), problems)
     _take_name(data.get("name", ""), values, problems)
+    values["notify"] = _webhooks(data.get("notify", ()), problems)
     values["framework"] = framework
     values["options"] = {
         name: value for name in own if name in data if (value := _option(own[name], data[name], problems)) is not None
@@ -272,6 +276,20 @@ def _refuse_doubled(env: Mapping[str, str], secrets: Mapping[str, str], problems
     problems.extend(
         Problem(f"secrets.{name}", None, "is also in env; keep one of them") for name in sorted(set(env) & set(secrets))
     )
+
+
+def _webhooks(value: Any, problems: list[Problem]) -> tuple[str, ...]:
+    """Return the names of webhooks of a list, or of one text, without repetitions. Whether they exist, services check."""
+    names = value.replace(",", " ").split() if isinstance(value, str) else value
+    if not isinstance(names, list | tuple) or not all(isinstance(one, str) for one in names):
+        problems.append(Problem("notify", value, 'must be a list of names of webhooks, such as ["chat"]'))
+        return ()
+    if len(names) > MAX_WEBHOOKS:
+        problems.append(Problem("notify", len(names), f"has at most {MAX_WEBHOOKS} names; remove some"))
+        return ()
+    wrong = [one for one in names if not NAME.match(one)]
+    problems += [Problem("notify", one, "is not the name of a webhook; use a-z, 0-9 and -") for one in wrong]
+    return tuple(dict.fromkeys(names))
 
 
 def _take_name(value: Any, values: dict[str, Any], problems: list[Problem]) -> None:

@@ -1,4 +1,4 @@
-"""The rows of jobs: intent and phase, replicas and ranks, and their output.
+"""The rows of jobs: intent and phase, replicas and ranks, their output, and who is told of it.
 
 Postgres guards the invariants declared here.
 """
@@ -7,9 +7,11 @@ from .job import Job, JobEvent, new_uid
 from .output import AttemptFailure, LogBudget, LogSegment, MetricChunk, MetricRollup, RollupPosition
 from .querysets import JobQuerySet, failed_with, in_order
 from .replica import Rank, RankState, Replica
+from .webhook import Delivery, Webhook
 
 __all__ = [
     "AttemptFailure",
+    "Delivery",
     "Job",
     "JobEvent",
     "JobQuerySet",
@@ -21,6 +23,7 @@ __all__ = [
     "RankState",
     "Replica",
     "RollupPosition",
+    "Webhook",
     "failed_with",
     "in_order",
     "new_uid",

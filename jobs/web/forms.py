@@ -117,6 +117,7 @@ class SubmitForm(forms.Form):
     volumes = forms.CharField(
         required=False, max_length=10_000, widget=forms.Textarea(attrs={"rows": 1, "spellcheck": "false"})
     )
+    notify = forms.CharField(required=False, max_length=1000, widget=forms.TextInput({"spellcheck": "false"}))
     gpus = forms.CharField(required=False, widget=forms.NumberInput({"min": 0, "max": FIELDS["gpus"].most}))
     idempotency_key = forms.CharField(max_length=80, widget=forms.HiddenInput)
 
@@ -160,11 +161,11 @@ class SubmitForm(forms.Form):
 
     def has_more(self) -> bool:
         """Whether one of the folded fields is wrong, or differs from what most jobs have."""
-        if any(field.errors for field in (*self.more(), self["env"], self["secrets"], self["volumes"])):
+        if any(field.errors for field in (*self.more(), self["env"], self["secrets"], self["volumes"], self["notify"])):
             return True
         usual = ("", str(None))  # left empty, or not given
         changed = (str(field.value()) not in (*usual, str(FIELDS[field.name].default)) for field in self.more())
-        return bool(self["env"].value() or self["volumes"].value()) or any(changed)
+        return any(self[name].value() for name in ("env", "volumes", "notify")) or any(changed)
 
     def describe_errors(self) -> None:
         """Focus the first wrong field and describe every wrong one to screen readers."""
@@ -183,6 +184,9 @@ class SubmitForm(forms.Form):
     def clean_volumes(self) -> list[str]:
         return str(self.cleaned_data["volumes"]).replace(",", " ").split()
 
+    def clean_notify(self) -> list[str]:
+        return str(self.cleaned_data["notify"]).replace(",", " ").split()
+
     def clean_paths(self) -> list[str]:
         """Parse JSON, because a browser rewrites the line ends of what it sends."""
         try:
@@ -200,7 +204,7 @@ class SubmitForm(forms.Form):
         names = ("name", "command", "framework", "gpus", *(field.name for field in (*NUMBERS, *self.own_fields)))
         left_out = SHAPE if _is_some(data.get("gpus")) else ("gpus",)
         flat = {name: data[name] for name in names if data.get(name) and name not in left_out}
-        return {**flat, **{name: data[name] for name in ("env", "secrets", "volumes") if data.get(name)}}
+        return {**flat, **{name: data[name] for name in ("env", "secrets", "volumes", "notify") if data.get(name)}}
 
     def uploads(self) -> "list[tuple[str, Uploaded[Any]]]":
         """Return files with their paths.
@@ -266,5 +270,6 @@ def from_job(job: Job) -> dict[str, Any]:
             if (value := job.spec.get(field.name)) is not None
         },
         "volumes": " ".join(job.spec.get("volumes", [])),
+        "notify": " ".join(job.spec.get("notify", [])),
         "env": "\n".join(f"{name}={value}" for name, value in job.spec.get("env", {}).items()),
     }
