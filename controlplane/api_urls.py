@@ -6,6 +6,7 @@ from rest_framework.routers import SimpleRouter
 from jobs.api.plans import JobFieldsView, PlanView
 from jobs.api.queues import CeilingsView, CeilingView, QueueViewSet
 from jobs.api.viewset import JobViewSet
+from jobs.api.webhooks import AgainView, DeliveriesView, PingView, RotateView, WebhooksView, WebhookView
 
 from .docs_page import ApiSchema
 
@@ -13,11 +14,19 @@ router = SimpleRouter(trailing_slash=False)
 router.register("jobs", JobViewSet, basename="api-job")
 router.register("queues", QueueViewSet, basename="api-queue")
 
+WEBHOOKS = "teams/<slug:team>/webhooks"
+
 urlpatterns = [
     path("", include("accounts.api_urls")),
     path("", include("workspaces.urls")),
     path("teams/<slug:team>/ceilings", CeilingsView.as_view(), name="api-ceilings"),
     path("teams/<slug:team>/ceilings/<slug:resource>", CeilingView.as_view(), name="api-ceiling"),
+    path(WEBHOOKS, WebhooksView.as_view(), name="api-webhooks"),
+    path(f"{WEBHOOKS}/<slug:name>", WebhookView.as_view(), name="api-webhook"),
+    path(f"{WEBHOOKS}/<slug:name>/rotate", RotateView.as_view(), name="api-webhook-rotate"),
+    path(f"{WEBHOOKS}/<slug:name>/test", PingView.as_view(), name="api-webhook-test"),
+    path(f"{WEBHOOKS}/<slug:name>/deliveries", DeliveriesView.as_view(), name="api-deliveries"),
+    path(f"{WEBHOOKS}/<slug:name>/deliveries/<int:pk>/again", AgainView.as_view(), name="api-delivery-again"),
     path("job-fields", JobFieldsView.as_view(), name="api-job-fields"),
     path("plans", PlanView.as_view(), name="api-plans"),
     path("schema", ApiSchema.as_view(), name="api-schema"),

@@ -1,8 +1,8 @@
-"""The pages of jobs and queues."""
+"""The pages of jobs, queues and webhooks."""
 
 from django.urls import path
 
-from .web import actions, code, detail, listing, logs, queue_form, queues, submit
+from .web import actions, code, detail, listing, logs, queue_form, queues, submit, webhooks
 
 urlpatterns = [
     path("", listing.home, name="home"),
@@ -22,4 +22,6 @@ urlpatterns = [
     path("queues", queues.queues, name="queues"),
     path("make-queue", queue_form.make, name="queue-make"),
     path("queues/<slug:name>", queue_form.edit, name="queue-edit"),
+    path("teams/<slug:team>/webhooks", webhooks.webhooks, name="team-webhooks"),
+    path("teams/<slug:team>/webhooks/<slug:name>", webhooks.webhook, name="team-webhook"),
 ]

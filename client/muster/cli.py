@@ -29,6 +29,7 @@ from muster.commands import (
     teams,
     tokens,
     waiting,
+    webhooks,
 )  # fmt: skip
 from muster.errors import Forbidden, MusterError, NotLoggedIn, ServerError, TooManyRequests, Unauthorized, Unreachable
 from muster.render import printable
@@ -93,7 +94,7 @@ for command in (
     control.cancel, control.suspend, control.resume, control.resubmit, control.delete_log,
     parts.attempts, parts.ranks, parts.replicas, parts.events, metrics.metrics,
     code.workspaces, code.diff, code.files, code.cat,
-    queues.queues, teams.teams, tokens.tokens, audit.audit,
+    queues.queues, teams.teams, tokens.tokens, webhooks.webhooks, audit.audit,
     about.open_page, about.schema, about.version, completion.completion,
 ):  # fmt: skip
     cli.add_command(command)

@@ -84,6 +84,7 @@ class Job(Model):
     url: str = ""
     secrets: tuple[str, ...] = read(tuple, default=())  # their names
     volumes: tuple[str, ...] = read(tuple, default=())
+    notify: tuple[str, ...] = read(tuple, default=())  # webhooks that it names
     suspended: bool = False  # as requested; the phase follows
     cancel_requested_at: datetime | None = moment()
     raw: Json = as_sent()

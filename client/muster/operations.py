@@ -10,7 +10,7 @@ import functools
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any, Callable, Generic, TypeVar, overload
 
-from muster import calls, calls_jobs, calls_teams, reading
+from muster import calls, calls_jobs, calls_teams, calls_webhooks, reading
 from muster.call import Call, Flow, Page, page_size
 
 if TYPE_CHECKING:
@@ -126,5 +126,15 @@ class Operations:
     service_accounts = Operation(calls_teams.service_accounts)
     create_service_account = Operation(calls_teams.create_service_account)
     remove_service_account = Operation(calls_teams.remove_service_account)
+
+    webhooks = Operation(calls_webhooks.webhooks)
+    webhook = Operation(calls_webhooks.webhook)
+    create_webhook = Operation(calls_webhooks.create_webhook)
+    set_webhook = Operation(calls_webhooks.set_webhook)
+    rotate_webhook = Operation(calls_webhooks.rotate_webhook)
+    test_webhook = Operation(calls_webhooks.test_webhook)
+    delete_webhook = Operation(calls_webhooks.delete_webhook)
+    deliveries = Listing(calls_webhooks.deliveries)
+    send_again = Operation(calls_webhooks.send_again)
 
     audit = Listing(calls_teams.audit)

@@ -5,7 +5,7 @@ import shlex
 from dataclasses import replace
 
 from django.contrib.auth.decorators import login_required
-from django.db.models import Max, QuerySet
+from django.db.models import Exists, Max, QuerySet
 from django.http import HttpResponse
 from django.utils import timezone
 from django.views.decorators.http import require_safe
@@ -17,7 +17,7 @@ from jobs.analysis.attempts import attempts
 from jobs.analysis.metrics import MAX_RANKS
 from jobs.analysis.progress import progress
 from jobs.core.lifecycle import ON_CLUSTER, Phase, StopReason
-from jobs.models import Job, JobEvent, RankState
+from jobs.models import Delivery, Job, JobEvent, RankState
 
 from . import present
 from .logs import opening_context
@@ -29,6 +29,7 @@ from .rank_map import RankMap, rank_map
 from .ranks import Matrix, matrix
 
 EVENTS = 200
+DELIVERIES = 20
 MAP_ABOVE = 256  # ranks; more than these are drawn as a map, and listed by pages
 LISTED = 100
 
@@ -175,8 +176,12 @@ def ranks_chosen(request: Request) -> list[int]:
 
 
 def events_context(request: Request, *, job: Job) -> Context:
-    events = list(job.events.select_related("user").order_by("-id")[:EVENTS])
-    return {"events": events}
+    is_told = Exists(
+        Delivery.objects.filter(job=job)
+    )  # evaluated once: most jobs have no webhook, and need no query more
+    events = list(job.events.select_related("user").annotate(is_told=is_told).order_by("-id")[:EVENTS])
+    told = job.deliveries.select_related("webhook").defer("payload").order_by("-id")[:DELIVERIES]
+    return {"events": events, "told": list(told) if events and events[0].is_told else []}
 
 
 def about_context(request: Request, *, job: Job) -> Context:

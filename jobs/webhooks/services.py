@@ -168,7 +168,7 @@ def _checked(**asked: Any) -> dict[str, Any]:
         values["format"] = _of("format", [asked["format"]], Webhook.Format.values, problems)[0]
     if "events" in asked:
         values["events"] = sorted(set(_of("events", asked["events"], list(Choice), problems)))
-        if not values["events"] and not problems:
+        if not values["events"]:
             problems.append(Problem("events", None, f"is empty; choose from {', '.join(Choice)}"))
     if "url" in asked:
         try:

@@ -33,6 +33,7 @@ def test_axe_finds_nothing(chromium, site, lab, people, team, width, theme):
     failed = seed.failed(lab, steps=10)
     running = seed.running(lab, steps=20)
     seed.queued(lab)
+    seed.webhook(team, job=failed)
     context = new_context(chromium, site, viewport={"width": width, "height": 900}, color_scheme=theme)
     page = context.new_page()
     page.goto("/login")
@@ -43,7 +44,7 @@ def test_axe_finds_nothing(chromium, site, lab, people, team, width, theme):
     page.wait_for_url("**/jobs")
     paths = (
         "/jobs", f"/jobs/{running.pk}", f"/jobs/{failed.pk}", f"/jobs/{running.pk}?view=list", f"/jobs/{running.pk}/logs", "/jobs/new",
-        "/queues", "/queues/default", "/make-queue", "/teams", "/teams/nlp", "/teams/nlp/audit", "/people", "/account",
+        "/queues", "/queues/default", "/make-queue", "/teams", "/teams/nlp", "/teams/nlp/audit", "/teams/nlp/webhooks", "/teams/nlp/webhooks/chat", "/people", "/account",
         "/account/tokens", "/account/password", "/account/sessions", "/account/second-factor", "/jobs/999999",
     )  # fmt: skip
     for path in paths:

@@ -7,6 +7,7 @@ from accounts import members
 from accounts.models import Membership, Role, Team, Token, User
 from jobs import services
 from tests.browser.conftest import new_context
+from tests.support import seed
 
 PAGES = [
     "/account",
@@ -15,6 +16,8 @@ PAGES = [
     "/teams",
     "/teams/nlp",
     "/teams/nlp/audit",
+    "/teams/nlp/webhooks",
+    "/teams/nlp/webhooks/chat",
     "/queues/default",
 ]
 
@@ -32,6 +35,7 @@ def test_nothing_is_wider_than_a_phone(boss, page, lab, url):
     services.suspend(job=job, by=boss)
     members.make_service_account(team=Team.objects.get(name="nlp"), name="a" * 40, role="member", by=boss)
     Token.issue(boss, "x" * 80, scope="manage")
+    seed.webhook(job.team, job=job)
     page.set_viewport_size({"width": 375, "height": 800})
     page.goto(url)
     assert page.evaluate("document.documentElement.scrollWidth") <= 375

@@ -29,7 +29,7 @@ from accounts.models import Membership, Role, Team, Token
 from jobs.ingest import apply
 from queues.models import Queue
 from tests.conftest import make_user
-from tests.support import packs
+from tests.support import packs, seed
 from tests.support.builders import Lab, batch, identity, item, log_item
 from tests.support.patience import PATIENCE_SECONDS
 from tests.support.site import serve
@@ -82,10 +82,12 @@ def _filled() -> dict:
     apply.apply_batch(identity=identity(job), batch=batch(1, running, line, points))
     services.receive(team=team, by=root, stream=io.BytesIO(packs.pack(b"print(1)")))
     code, _ = services.create(team=team, by=root, put=sent.entries([packs.file("train.py", b"print(1)")]))
+    hook, gone = (seed.webhook(team, name=name) for name in ("chat", "gone"))
     own, text = Token.issue(root, "contract", scope="manage")
     other = Token.issue(bot, "other")[0]
     real = {"id": job.pk, "team": "nlp", "username": "ada", "queue": "default", "cluster": "local", "ids": [job.pk]}
     real["resource"] = "cpu"
+    real |= {"hook": hook.name, "unused_hook": gone.name, "delivery": hook.deliveries.first().pk}
     real |= {"ended": ended.pk, "token": other.pk, "bot": bot.username, "code": code.pk, "path": "train.py"}
     return {"headers": {"Authorization": f"Bearer {text}"}, "real": real, "token": other.pk, "own": own.pk}
 
@@ -149,6 +151,9 @@ AT = {
     "/jobs/{id}/delete-log": {"id": "ended"},
     "/queues/{name}": {"name": "queue"},
     "/service-accounts/{username}": {"username": "bot"},
+    **{f"/webhooks/{{name}}{rest}": {"name": "hook"} for rest in ("", "/rotate", "/test", "/deliveries")},
+    "/webhooks/{name}/deliveries/{id}/again": {"name": "hook", "id": "delivery"},
+    "DELETE /api/v1/teams/{team}/webhooks/{name}": {"name": "unused_hook"},
 }
 SUBMITTED = {"queue": "default", "command": ["torchrun", "train.py"], "nodes": 1, "nproc_per_node": 1}
 PLAIN_BODIES = {
@@ -156,6 +161,8 @@ PLAIN_BODIES = {
     "POST /api/v1/plans": SUBMITTED,
     "POST /api/v1/queues": {"name": "more", "team": "nlp", "cluster": "local", "slots": 2},
     "POST /api/v1/tokens": {"name": "more"},
+    "POST /api/v1/teams/{team}/webhooks": {"name": "more", "url": "https://93.184.216.34/", "events": ["end"]},
+    "PATCH /api/v1/teams/{team}/webhooks/{name}": {"is_active": True},
     "POST /api/v1/workspaces": {"team": "nlp", "set": []},
     "POST /api/v1/workspaces/missing": {"team": "nlp", "digests": []},
     "POST /api/v1/workspaces/files": b"odd",

@@ -5,8 +5,10 @@ from datetime import timedelta
 
 from django.utils import timezone
 
+from accounts.models import Team
 from jobs.ingest import apply
-from jobs.models import Job
+from jobs.models import Delivery, Job, Webhook
+from jobs.webhooks import sealing
 from tests.support.builders import Lab, batch, identity, item, log_item
 
 STEPS = 120
@@ -55,6 +57,24 @@ def queued(lab: Lab, **sent) -> Job:
     schedule()
     job.refresh_from_db()
     return job
+
+
+def webhook(team: Team, *, name: str = "chat", job: Job | None = None) -> Webhook:
+    """A webhook that was told something in each state, without a look at its address."""
+    sealed = {
+        "sealed_url": sealing.seal_url("https://93.184.216.34/x"),
+        "sealed_secret": sealing.seal_secret("whsec_eA=="),
+    }
+    made = Webhook.objects.create(team=team, name=name, host="93.184.216.34", events=["end", "failure"], **sealed)
+    now = timezone.now()
+    error = "93.184.216.34 is an address that nobody answers at; " * 4
+    for event, values in (
+        ("ping", {"delivered_at": now, "status_code": 200}),
+        ("failed", {"gave_up_at": now, "error": error, "tries": 8}),
+        ("cancelled", {"next_try_at": now + timedelta(hours=1), "error": "answered 500", "status_code": 500}),
+    ):
+        Delivery.objects.create(webhook=made, event=event, job=None if event == "ping" else job, payload={}, **values)
+    return made
 
 
 def _life(rank: int, steps: int, local: int) -> list:

@@ -13,8 +13,8 @@ from muster.errors import JobFileError
 # The API's names that this client has options for, plus options for sending rather than the job itself.
 FIELDS = (
     "queue", "command", "name", "framework", "nodes", "min_nodes", "nproc_per_node", "gpus", "env", "env_file",
-    "secrets", "volumes", "max_retries", "priority", "deadline_seconds", "grace_seconds", "start_timeout_seconds",
-    "workspace", "directory", "idempotency_key",
+    "secrets", "volumes", "notify", "max_retries", "priority", "deadline_seconds", "grace_seconds",
+    "start_timeout_seconds", "workspace", "directory", "idempotency_key",
 )  # fmt: skip
 # The flags' names are accepted as well as the API's.
 ALIASES = {"nproc": "nproc_per_node", "retries": "max_retries", "deadline": "deadline_seconds", "dir": "directory"}
@@ -84,7 +84,7 @@ def _checked(name: str, value: Any, *, source: str) -> Any:
         return _command(value, source=source)
     if name == "env":
         return _env(value, source=source)
-    if name in ("secrets", "volumes", "env_file"):
+    if name in ("secrets", "volumes", "notify", "env_file"):
         return tuple(str(item) for item in (value if isinstance(value, list) else [value]))
     return value
 

@@ -64,6 +64,15 @@ CLIENT = {
     "GET /teams/{team}/service-accounts": ("service_accounts", "teams accounts list"),
     "POST /teams/{team}/service-accounts": ("create_service_account", "teams accounts add"),
     "DELETE /teams/{team}/service-accounts/{username}": ("remove_service_account", "teams accounts remove"),
+    "GET /teams/{team}/webhooks": ("webhooks", "webhooks list"),
+    "POST /teams/{team}/webhooks": ("create_webhook", "webhooks create"),
+    "GET /teams/{team}/webhooks/{name}": ("webhook", "webhooks show"),
+    "PATCH /teams/{team}/webhooks/{name}": ("set_webhook", "webhooks set"),
+    "DELETE /teams/{team}/webhooks/{name}": ("delete_webhook", "webhooks delete"),
+    "POST /teams/{team}/webhooks/{name}/rotate": ("rotate_webhook", "webhooks rotate"),
+    "POST /teams/{team}/webhooks/{name}/test": ("test_webhook", "webhooks test"),
+    "GET /teams/{team}/webhooks/{name}/deliveries": ("deliveries", "webhooks deliveries"),
+    "POST /teams/{team}/webhooks/{name}/deliveries/{id}/again": ("send_again", "webhooks again"),
     "GET /tokens": ("tokens", "tokens"),
     "POST /tokens": ("create_token", "tokens create"),
     "DELETE /tokens/{id}": ("revoke_token", "tokens revoke"),
@@ -162,6 +171,7 @@ def test_every_operation_is_reached_by_a_verb(script, job, lab, people, tmp_path
     reads_of_a_job(script, job)
     acts_on_jobs(script, job, lab, tmp_path)
     people_and_tokens(script)
+    webhooks(script, job)
     queues_and_the_rest(script)
     login_and_logout(script)
 
@@ -248,6 +258,27 @@ def people_and_tokens(script):
     script.run(f"teams accounts remove nlp {account}")
     assert "token" in script.run("audit --actor root")
     assert script.read("audit --team nlp -n 1")[0]["team"] == "nlp"
+
+
+def webhooks(script, job):
+    url = "https://93.184.216.34/path-secret"
+    made = script.run("webhooks create nlp chat --format slack --on end --on failure --url-stdin -q", input=f"{url}\n")
+    assert made.startswith("whsec_")
+    script.run("webhooks create nlp chat --on end --url-stdin", input="https://10.0.0.1/\n", exit_code=1)
+    assert script.ids("webhooks list nlp") == ["chat"]
+    changed = script.read("webhooks set nlp chat --named-only --on start")
+    assert (changed["all_jobs"], changed["events"]) == (False, ["start"])
+    assert "told of  start of jobs that name it" in script.run("webhooks show nlp chat")
+    assert script.run("webhooks rotate nlp chat -q").startswith("whsec_")
+    number = script.run("webhooks test nlp chat -q").strip()
+    assert script.ids("webhooks deliveries nlp chat") == [number]
+    assert "ping" in script.run("webhooks deliveries nlp chat")
+    assert "is sent again" in script.run(f"webhooks again nlp chat {number}")
+    assert "path-secret" not in script.run("webhooks list nlp -o json")
+    asked = "submit -q --queue default --nodes 1 --nproc 1 --no-workspace --notify chat -- true"
+    assert script.read(f"status {script.run(asked).strip()}")["notify"] == ["chat"]
+    script.run("webhooks delete nlp chat")
+    script.run("webhooks show nlp chat", exit_code=1)
 
 
 def queues_and_the_rest(script):

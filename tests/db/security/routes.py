@@ -21,10 +21,10 @@ from accounts import members
 from accounts.models import Membership, Role, Team, Token, User
 from common import client_wheel
 from jobs.ingest import apply
-from jobs.models import Job
+from jobs.models import Job, Webhook
 from queues.models import Queue
 from tests.conftest import People, make_user
-from tests.support import packs
+from tests.support import packs, seed
 from tests.support.builders import Lab, batch, identity, log_item
 from workspaces import sent, services
 from workspaces.models import Workspace
@@ -128,6 +128,8 @@ TABLE: dict[str, Route] = {
     "teams/{team}/members/remove": route(PAGE, POST=MANAGE, kind=FORM, body="username=teammate"),
     "teams/{team}/service-accounts": route(PAGE, POST=MANAGE, kind=FORM, body="name=ci&role=viewer"),
     "teams/{team}/service-accounts/remove": route(PAGE, POST=MANAGE, kind=FORM, body="username=bot@nlp"),
+    "teams/{team}/webhooks": route(PAGE, GET=READ, POST=MANAGE, kind=FORM, body="name=more&url=https://93.184.216.34/&format=json&events=end"),
+    "teams/{team}/webhooks/{name}": route(PAGE, GET=READ, POST=MANAGE, kind=FORM, body="act=test", at="teams/{team}/webhooks/{hook}"),
     "queues/{name}": route(PAGE, GET=READ, POST=MANAGE, kind=FORM, body="slots=7&gpus_per_node=0&is_open=on"),
     "api/docs": route(PAGE, GET=ANY),
     "queues": route(PAGE, GET=ANY),
@@ -159,6 +161,12 @@ TABLE: dict[str, Route] = {
     "api/v1/teams/{team}/members/{username}": route(API, PUT=MANAGE, DELETE=MANAGE, body={"role": "viewer"}),
     "api/v1/teams/{team}/service-accounts": route(API, GET=READ, POST=MANAGE, body={"name": "ci", "role": "viewer"}),
     "api/v1/teams/{team}/service-accounts/{username}": route(API, DELETE=MANAGE, at="api/v1/teams/{team}/service-accounts/bot@nlp"),
+    "api/v1/teams/{team}/webhooks": route(API, GET=READ, POST=MANAGE, body={"name": "more", "url": "https://93.184.216.34/", "events": ["end"]}),
+    "api/v1/teams/{team}/webhooks/{name}": route(API, GET=READ, PATCH=MANAGE, DELETE=MANAGE, body={"all_jobs": False}, at="api/v1/teams/{team}/webhooks/{hook}"),
+    "api/v1/teams/{team}/webhooks/{name}/rotate": route(API, POST=MANAGE, at="api/v1/teams/{team}/webhooks/{hook}/rotate"),
+    "api/v1/teams/{team}/webhooks/{name}/test": route(API, POST=MANAGE, at="api/v1/teams/{team}/webhooks/{hook}/test"),
+    "api/v1/teams/{team}/webhooks/{name}/deliveries": route(API, GET=READ, at="api/v1/teams/{team}/webhooks/{hook}/deliveries"),
+    "api/v1/teams/{team}/webhooks/{name}/deliveries/{pk}/again": route(API, POST=MANAGE, at="api/v1/teams/{team}/webhooks/{hook}/deliveries/{delivery}/again"),
     "api/v1/audit": route(API, GET=AUDIT),
     "api/v1/queues": route(API, GET=ANY, POST=PLATFORM, body={"name": "more", "team": "nlp", "cluster": "local", "slots": 2}),
     "api/v1/queues/{name}": route(API, GET=READ, PATCH=MANAGE, body={"slots": 7}),
@@ -234,6 +242,7 @@ class AccessFixture:
         }
         Membership.objects.create(user=self.persons["admin"], team=team, role=Role.ADMIN)
         members.make_service_account(team=team, name="bot", role=Role.MEMBER, by=self.people.admin)
+        self.delivery = seed.webhook(team, name=SECRET).deliveries.first()
         self.kept = Token.issue(self.people.owner, SECRET)[0]
         self.gone = make_user("gone")
         Membership.objects.create(user=self.gone, team=team, role=Role.ADMIN)
@@ -265,7 +274,8 @@ class AccessFixture:
         users = User.objects.order_by("pk").values_list("pk", "password", "is_active", "is_superuser")
         queues = Queue.objects.order_by("pk").values_list("pk", "nominal", "is_open")
         tokens = Token.objects.order_by("pk").values_list("pk", "revoked_at", "scope")
-        return [*jobs, *people, *users, *queues, *tokens, Workspace.objects.count(), Team.objects.count()]
+        hooks = Webhook.objects.order_by("pk").values_list("pk", "all_jobs", "sealed_secret", "deliveries__next_try_at")
+        return [*jobs, *people, *users, *queues, *tokens, *hooks, Workspace.objects.count(), Team.objects.count()]
 
 
 def address(pattern: str, world: AccessFixture) -> str:
@@ -274,6 +284,8 @@ def address(pattern: str, world: AccessFixture) -> str:
         pk=world.job.pk,
         ended=world.ended.pk,
         token=world.kept.pk,
+        hook=SECRET,
+        delivery=world.delivery.pk,
         team="nlp",
         name="default",
         username="teammate",

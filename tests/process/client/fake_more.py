@@ -21,6 +21,7 @@ class More:
         self.tokens = [token(1, "laptop", prefix="mst_se"), token(2, "ci", scope="read", team="vision")]
         self.teams = {"vision": {"ada": "admin", "bob": "viewer"}, "nlp": {"ada": "member"}}
         self.accounts = {"vision": {"vision-bot": "member"}}
+        self.webhooks = {"chat": webhook("chat")}
         self.has_streams = True
         self.audit = [audit_entry(number) for number in (3, 2, 1)]
 
@@ -74,7 +75,33 @@ class More:
             one["revoked_at"] = NOW
         return NOTHING if found else missing()
 
-    def get_teams(self, seen: dict[str, Any], name: str = "", part: str = "") -> Answer:
+    def webhook(self, seen: dict[str, Any], name: str = "", act: str = "", *rest: str) -> Answer:
+        """Answer what is below /teams/NAME/webhooks."""
+        method, sent = seen["method"], json.loads(seen["body"] or "{}")
+        if method == "POST" and not name:
+            self.webhooks[sent["name"]] = webhook(sent["name"])
+            return 201, {**webhook(sent["name"]), "secret": "whsec_new"}, {}
+        if name and name not in self.webhooks:
+            return missing()
+        if act == "deliveries" and method == "GET":
+            return _results([delivery(2), delivery(1)])
+        if method == "POST":
+            return (
+                (200, {**self.webhooks[name], "secret": "whsec_new"}, {}) if act == "rotate" else (202, delivery(3), {})
+            )
+        if method == "DELETE":
+            del self.webhooks[name]
+            return NOTHING
+        if name:
+            self.webhooks[name].update(sent)
+        return (200, self.webhooks[name], {}) if name else _results(list(self.webhooks.values()))
+
+    def patch_teams(self, seen: dict[str, Any], name: str, part: str, *rest: str) -> Answer:
+        return self.webhook(seen, *rest)
+
+    def get_teams(self, seen: dict[str, Any], name: str = "", part: str = "", *rest: str) -> Answer:
+        if part == "webhooks":
+            return self.webhook(seen, *rest)
         if not name:
             return _results([self._team(one) for one in self.teams])
         if name not in self.teams:
@@ -86,7 +113,9 @@ class More:
         people = self.teams[name] if part == "members" else self.accounts.get(name, {})
         return _results([member(*one) for one in people.items()]) if part else (200, self._team(name), {})
 
-    def post_teams(self, seen: dict[str, Any], name: str = "", part: str = "") -> Answer:
+    def post_teams(self, seen: dict[str, Any], name: str = "", part: str = "", *rest: str) -> Answer:
+        if part == "webhooks":
+            return self.webhook(seen, *rest)
         body = json.loads(seen["body"])
         if not name:
             self.teams[body["name"]] = {}
@@ -101,6 +130,8 @@ class More:
         return 200, member(user, self.teams[name][user]), {}
 
     def delete_teams(self, seen: dict[str, Any], name: str, part: str, user: str) -> Answer:
+        if part == "webhooks":
+            return self.webhook(seen, user)
         people = self.teams[name] if part == "members" else self.accounts[name]
         return NOTHING if people.pop(user, None) else missing()
 
@@ -160,6 +191,17 @@ def token(number: int, name: str, **given: Any) -> dict[str, Any]:
     about = {"prefix": f"mst_{number}", "scope": "submit", "team": None, "user": "ada", "created_at": NOW}
     times = {"expires_at": "2099-01-01T00:00:00Z", "last_used_at": None, "revoked_at": None}
     return {"id": number, "name": name, **about, **times, **given}
+
+
+def webhook(name: str) -> dict[str, Any]:
+    shown = {"host": "hooks.slack.com", "format": "slack", "events": ["end"], "all_jobs": True, "is_active": True}
+    return {"id": 1, "name": name, **shown, "old_secret_until": None, "created_at": NOW}
+
+
+def delivery(number: int) -> dict[str, Any]:
+    about = {"event": "failed", "job": 1, "attempt": 1, "state": "waiting", "tries": 2, "status_code": 500}
+    times = {"created_at": NOW, "next_try_at": NOW, "delivered_at": None, "gave_up_at": None}
+    return {"id": number, "message_id": f"msg_{number}", **about, "error": "answered 500", **times}
 
 
 def member(username: str, role: str) -> dict[str, Any]:

@@ -1,0 +1,182 @@
+"""/teams/NAME/webhooks, and one webhook: what it was told, and what administrators may do with it."""
+
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpResponse
+from django.shortcuts import redirect
+from django.views.decorators.http import require_http_methods
+
+from accounts.models import Team
+from accounts.permissions import Act, may, require
+from common.errors import Conflict, InvalidInput, NotAllowed
+from jobs.models import Delivery, Webhook
+from jobs.webhooks import services
+from jobs.webhooks.events import Choice
+
+from .parts import Context, Request, answer, whole
+
+SHOWN = 50
+COLUMNS = (
+    "event", "attempt", "created_at", "tries", "next_try_at", "delivered_at", "gave_up_at", "status_code", "error",
+    "job__name", "webhook_id",
+)  # fmt: skip
+EVENTS = [
+    (Choice.START.value, "Start: all of its replicas run"),
+    (Choice.FAILURE.value, "Failure: also of an attempt that is tried again"),
+    (Choice.END.value, "End: succeeded, failed or cancelled"),
+]
+RANGES = [("every", "Every job of the team"), ("named", "Only jobs that name it")]
+
+
+class WebhookForm(forms.Form):
+    """Checks no rule of its own: services do, and their problems are shown at their fields. An empty URL stays."""
+
+    url = forms.CharField(required=False, max_length=4000)
+    format = forms.CharField(required=False, initial=Webhook.Format.JSON)
+    events = forms.MultipleChoiceField(choices=EVENTS, required=False, initial=["failure", "end"])
+    range = forms.ChoiceField(choices=RANGES, required=False, initial="every")
+
+    def sent(self) -> dict[str, Any]:
+        data = self.cleaned_data
+        sent = {"format": data["format"], "events": data["events"], "all_jobs": data["range"] != "named"}
+        return {**sent, **({"url": data["url"]} if data["url"] else {})}
+
+    def take(self, error: InvalidInput) -> None:
+        for problem in error.problems:
+            self.add_error(problem.field if problem.field in self.fields else None, problem.message)
+
+
+class NewWebhookForm(WebhookForm):
+    name = forms.CharField(required=False, max_length=200)
+
+    def sent(self) -> dict[str, Any]:
+        return {**super().sent(), "name": self.cleaned_data["name"], "url": self.cleaned_data["url"]}
+
+
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def webhooks(request: Request, team: str) -> HttpResponse:
+    """List a team's webhooks, and make one. Its secret is in the answer to that, and in no other."""
+    found, _ = services.of_team(request.user, team)
+    if request.method != "POST":
+        return _list(request, found, NewWebhookForm())
+    _require_admin(request, found)
+    form = NewWebhookForm(request.POST)
+    if form.is_valid():
+        try:
+            made, secret = services.create(team=found, by=request.user, **form.sent())
+            return _list(request, found, NewWebhookForm(), made=made, secret=secret)
+        except InvalidInput as error:
+            form.take(error)
+        except Conflict as error:
+            form.add_error("name", str(error))
+    return _list(request, found, form, status=422)
+
+
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def webhook(request: Request, team: str, name: str) -> HttpResponse:
+    """Show one webhook with its history; the posted `act` says what to do with it."""
+    found = services.one_of(request.user, team, name)
+    if request.method != "POST":
+        return _page(request, found, _form_of(found))
+    _require_admin(request, found.team)
+    act = request.POST.get("act", "")
+    if act == "change":
+        return _change(request, found)
+    try:
+        if act == "rotate":
+            row, secret = services.rotate(webhook=found, by=request.user)
+            return _page(request, row, _form_of(row), secret=secret)
+        said = _act(request, found, act)
+    except Conflict as error:
+        messages.error(request, f"{error}.")
+    else:
+        messages.success(request, said)
+    if act == "remove":
+        return redirect("team-webhooks", team=team)
+    return redirect("team-webhook", team=team, name=name)
+
+
+def _act(request: Request, found: Webhook, act: str) -> str:
+    """Do what was posted and return what to say. Raises Conflict."""
+    match act:
+        case "test":
+            services.ping(webhook=found, by=request.user)
+            return "A test is on its way; reload this page to see what became of it."
+        case "again":
+            pk = whole(request.POST.get("delivery"), most=2**62) or 0
+            row = found.deliveries.select_related("webhook__team").filter(pk=pk).first()
+            if row is None:
+                raise Http404("this delivery was deleted meanwhile")
+            services.send_again(delivery=row, by=request.user)
+            return "It is sent again; reload this page to see what became of it."
+        case "on" | "off":
+            services.change(webhook=found, by=request.user, is_active=act == "on")
+            return f"Webhook {found.name} was switched {act}."
+        case "remove":
+            services.remove(webhook=found, by=request.user)
+            return f"Webhook {found.name} and its history were removed."
+    raise Http404("there is no such action")
+
+
+def _change(request: Request, found: Webhook) -> HttpResponse:
+    form = WebhookForm(request.POST)
+    if form.is_valid():
+        try:
+            services.change(webhook=found, by=request.user, **form.sent())
+            messages.success(request, f"Webhook {found.name} was changed.")
+            return redirect("team-webhook", team=found.team.name, name=found.name)
+        except InvalidInput as error:
+            form.take(error)
+    return _page(request, found, form, status=422)
+
+
+def _require_admin(request: Request, team: Team) -> None:
+    try:
+        require(request.user, Act.MANAGE, team)
+    except NotAllowed as error:
+        raise PermissionDenied(str(error)) from error
+
+
+def _form_of(found: Webhook) -> WebhookForm:
+    values = {"format": found.format, "events": found.events, "range": "every" if found.all_jobs else "named"}
+    return WebhookForm(initial=values)
+
+
+def _list(request: Request, team: Team, form: WebhookForm, *, status: int = 200, **made: Any) -> HttpResponse:
+    context = {
+        "team": team,
+        "rows": Webhook.objects.filter(team=team),
+        "form": form,
+        "may_manage": may(request.user, Act.MANAGE, team),
+        **_choices(),
+        **made,
+    }
+    return answer(request, template="webhooks/list.html", context=context, status=status)
+
+
+def _page(request: Request, found: Webhook, form: WebhookForm, *, status: int = 200, secret: str = "") -> HttpResponse:
+    before = whole(request.GET.get("before"), most=2**62)
+    told = Delivery.objects.filter(webhook=found).select_related("job").only(*COLUMNS).order_by("-id")
+    rows = list((told if before is None else told.filter(pk__lt=before))[: SHOWN + 1])
+    context = {
+        "webhook": found,
+        "team": found.team,
+        "rows": rows[:SHOWN],
+        "older": rows[SHOWN - 1].pk if len(rows) > SHOWN else None,
+        "is_first": before is None,
+        "form": form,
+        "secret": secret,
+        "may_manage": may(request.user, Act.MANAGE, found.team),
+        **_choices(),
+    }
+    return answer(request, template="webhooks/detail.html", context=context, status=status)
+
+
+def _choices() -> Context:
+    return {"formats": Webhook.Format.choices, "choices": EVENTS, "ranges": RANGES}
