@@ -22,6 +22,7 @@ from django.db import transaction
 NAMES = (
     "services.submit",
     "services.intend",
+    "services.webhook",
     "scheduler.queue",
     "store.take",
     "store.record",
@@ -85,11 +86,10 @@ NAMES = (
     "garbage.expire",
     "garbage.sweep",
     "garbage.renew",
-    "webhooks.change",
-    "webhooks.claim",
-    "webhooks.send",
-    "webhooks.record",
-    "webhooks.forget",
+    "deliveries.claim",
+    "deliveries.send",
+    "deliveries.record",
+    "deliveries.forget",
 )
 POINTS = tuple(f"{name}.{when}" for name in NAMES for when in ("before", "after"))
 

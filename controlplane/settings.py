@@ -259,7 +259,6 @@ CELERY_BEAT_SCHEDULE = {
     "sweep": {"task": "jobs.sweep_logs", "schedule": 600.0, "options": {"expires": 600}},
     "trim": {"task": "accounts.trim", "schedule": 86400.0, "options": {"expires": 3600}},
     "collect": {"task": "jobs.collect", "schedule": 86400.0, "options": {"expires": 3600}},
-    "forget": {"task": "jobs.forget_deliveries", "schedule": 86400.0, "options": {"expires": 3600}},
 }
 
 # The image turns local jobs off: they would be processes in the control plane's own container.

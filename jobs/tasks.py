@@ -38,16 +38,6 @@ def schedule() -> None:
     sweeper.schedule()
 
 
-@shared_task(name="jobs.deliver")
-def deliver() -> None:
-    courier.wake()
-
-
-@shared_task(name="jobs.forget_deliveries")
-def forget_deliveries() -> None:
-    sending.forget(now=timezone.now())
-
-
 @shared_task(name="jobs.tick")
 def tick() -> None:
     """Do nothing: the sweeper does it. A beat of version 0.1 sends this every 5 s; to be removed in version 0.3.
@@ -78,4 +68,5 @@ def sweep_logs() -> None:
 
 @shared_task(name="jobs.collect")
 def collect() -> None:
+    sending.forget(now=timezone.now())
     retention.collect(now=timezone.now())

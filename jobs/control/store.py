@@ -23,7 +23,7 @@ from jobs.core.replacement import GONE, Key, unconfirmed
 from jobs.core.verdict import ENDED, PORT_TAKEN, ReplicaState, Seen
 from jobs.ingest.agent_tokens import attempt_key, issue
 from jobs.models import Delivery, Job, JobEvent, Rank, RankState, Replica
-from jobs.webhooks import outbox
+from jobs.webhooks import courier, outbox
 from jobs.webhooks.events import Event
 from queues.models import Queue
 
@@ -257,7 +257,7 @@ def _tell_webhooks(job: Job, event: Event, now: datetime) -> None:
         log.exception("job %s: webhooks are not told that it %s", job.pk, event)
     else:
         if rows:
-            doorbell.poke("jobs.deliver")
+            transaction.on_commit(courier.wake)
 
 
 def _lose(rows: QuerySet[Replica], now: datetime) -> None:

@@ -29,6 +29,7 @@ EVENTS = [
     (Choice.FAILURE.value, "Failure: also of an attempt that is tried again"),
     (Choice.END.value, "End: succeeded, failed or cancelled"),
 ]
+EXAMPLE = "https://hooks.slack.com/services/…"
 RANGES = [("every", "Every job of the team"), ("named", "Only jobs that name it")]
 
 
@@ -179,4 +180,4 @@ def _page(request: Request, found: Webhook, form: WebhookForm, *, status: int = 
 
 
 def _choices() -> Context:
-    return {"formats": Webhook.Format.choices, "choices": EVENTS, "ranges": RANGES}
+    return {"formats": Webhook.Format.choices, "choices": EVENTS, "ranges": RANGES, "example": EXAMPLE}

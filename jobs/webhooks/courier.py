@@ -1,4 +1,4 @@
-"""Deliver from threads of the tasks process, with or without Redis: a message only makes the next look come sooner.
+"""Deliver from threads of the tasks process, without Redis or Celery: it looks for what is due each second.
 
 One request at a time for each webhook, so a receiver that answers slowly delays its own deliveries and no others.
 """
@@ -31,7 +31,7 @@ class Courier:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="webhook")
         self._busy: set[int] = set()
         self._changed = threading.Condition()
-        self._is_awake = False
+        self._is_awake = self._is_over = False
 
     def start(self) -> None:
         threading.Thread(target=self._run, daemon=True, name="courier").start()
@@ -55,6 +55,9 @@ class Courier:
             return self._changed.wait_for(lambda: not self._busy, within)
 
     def close(self) -> None:
+        """Look no more, and wait for what is being sent."""
+        self._is_over = True
+        self.wake()
         self._pool.shutdown(wait=True)
 
     def _begin(self, webhook: int) -> bool:
@@ -77,7 +80,7 @@ class Courier:
             self.wake()
 
     def _run(self) -> None:
-        while True:
+        while not self._is_over:
             with self._changed:
                 self._changed.wait_for(lambda: self._is_awake, EVERY_SECONDS)
                 self._is_awake = False
@@ -100,5 +103,6 @@ def start() -> None:
 
 
 def wake() -> None:
+    """Look at once, where this process has a courier: a step that it recorded is told without delay."""
     if _courier is not None:
         _courier.wake()

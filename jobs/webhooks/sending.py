@@ -21,7 +21,7 @@ from jobs.models import Delivery, Webhook
 from . import addresses, sealing, signing, slack
 from .request import Answer, post
 
-LEASE = timedelta(seconds=60)  # longer than a request and the look-up before it take
+LEASE = timedelta(seconds=30)  # longer than a request and the look-up before it take
 # Seconds before the next try; a delivery whose last one fails as well is given up, after about 21 hours.
 PAUSES = (10, 60, 300, 1800, 7200, 21600, 43200)
 JITTER = 0.2  # of a pause, so that many receivers of one outage are not all asked at once
@@ -50,7 +50,7 @@ def due(now: datetime, *, busy: Collection[int] = (), most: int) -> list[int]:
 
 def claim(webhook: int, *, now: datetime) -> Claim | None:
     """Take the webhook's longest overdue delivery; None if others were first."""
-    with faultpoints.atomic("webhooks.claim"):
+    with faultpoints.atomic("deliveries.claim"):
         waiting = Delivery.objects.filter(webhook=webhook, next_try_at__lte=now)
         locked = waiting.select_for_update(skip_locked=True, of=("self",), no_key=True)
         row = locked.select_related("webhook").order_by("next_try_at", "id").first()
@@ -92,7 +92,7 @@ def record(found: Claim, answer: Answer, *, now: datetime) -> None:
         is_over = pause is None or answer.is_final
         wait = timedelta(seconds=max(pause or 0, answer.retry_after))
         values = {"gave_up_at": now, "next_try_at": None} if is_over else {"next_try_at": now + wait}
-    with faultpoints.around("webhooks.record"):
+    with faultpoints.around("deliveries.record"):
         changed = rows.update(**values, status_code=answer.status, error=answer.error[:300])
     if changed:
         result = "delivered" if answer.is_received else "gave_up" if "gave_up_at" in values else "failed"
@@ -112,7 +112,7 @@ def forget(*, now: datetime) -> int:
     count = 0
     while True:
         wanted = Delivery.objects.filter(next_try_at=None, created_at__lt=old).order_by("id").values("pk")
-        with faultpoints.around("webhooks.forget"):
+        with faultpoints.around("deliveries.forget"):
             deleted, _ = Delivery.objects.filter(pk__in=wanted[:MOST_FORGOTTEN]).delete()
         count += deleted
         if deleted < MOST_FORGOTTEN:
@@ -134,5 +134,5 @@ def _send(found: Claim, *, now: datetime) -> Answer:
     except MusterError as error:
         return Answer(None, str(error))
     headers = {"Content-Type": "application/json", "User-Agent": "Muster-Webhooks/1", **signed}
-    with faultpoints.around("webhooks.send"):
+    with faultpoints.around("deliveries.send"):
         return post(target, reachable, body=body, headers=headers)

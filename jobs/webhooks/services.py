@@ -17,7 +17,7 @@ from accounts import audit, members
 from accounts.audit import AuditAction
 from accounts.models import Team, User
 from accounts.permissions import Act, require
-from common import doorbell, faultpoints
+from common import faultpoints
 from common.errors import Conflict, InvalidInput, InvalidSpec, Problem, Refused
 from jobs.models import Delivery, Webhook
 
@@ -68,7 +68,7 @@ def create(
     values = _checked(name=name, url=url, events=events, format=format, all_jobs=all_jobs)
     secret = sealing.new_secret()
     try:
-        with faultpoints.atomic("webhooks.change"):
+        with faultpoints.atomic("services.webhook"):
             Team.objects.select_for_update(no_key=True).get(pk=team.pk)
             if Webhook.objects.filter(team=team).count() >= MOST:
                 raise Conflict(f"team {team.name} has {MOST} webhooks already; remove one first", "name", name)
@@ -90,7 +90,7 @@ def change(*, webhook: Webhook, by: User, **asked: Any) -> Webhook:
     """
     require(by, Act.MANAGE, webhook.team)
     values = _checked(**asked)
-    with faultpoints.atomic("webhooks.change"):
+    with faultpoints.atomic("services.webhook"):
         row = _locked(webhook)
         before = _told(row)
         for name, value in values.items():
@@ -110,7 +110,7 @@ def rotate(*, webhook: Webhook, by: User) -> tuple[Webhook, str]:
     """Return a new signing secret. The one before signs as well for 24 hours, so that receivers can change over."""
     require(by, Act.MANAGE, webhook.team)
     secret, now = sealing.new_secret(), timezone.now()
-    with faultpoints.atomic("webhooks.change"):
+    with faultpoints.atomic("services.webhook"):
         row = _locked(webhook)
         row.sealed_old_secret = row.sealed_secret if _is_readable(row) else ""
         row.old_secret_until = now + OLD_SECRET if row.sealed_old_secret else None
@@ -123,7 +123,7 @@ def rotate(*, webhook: Webhook, by: User) -> tuple[Webhook, str]:
 def remove(*, webhook: Webhook, by: User) -> None:
     """Delete a webhook with its history; what waits is not sent. The audit keeps that it existed."""
     require(by, Act.MANAGE, webhook.team)
-    with faultpoints.atomic("webhooks.change"):
+    with faultpoints.atomic("services.webhook"):
         row = _locked(webhook, is_last=True)
         audit.record(AuditAction.WEBHOOK_REMOVED, by=by, on=row, team=row.team, before=_told(row))
         row.delete()
@@ -134,18 +134,17 @@ def ping(*, webhook: Webhook, by: User) -> Delivery:
     require(by, Act.MANAGE, webhook.team)
     now = timezone.now()
     payload = events.ping(at=now, team=webhook.team.name, webhook=webhook.name)
-    with faultpoints.atomic("webhooks.change"):
+    with faultpoints.atomic("services.webhook"):
         row = _active(webhook)
         found = Delivery.objects.create(webhook=row, event=Event.PING, payload=payload, created_at=now, next_try_at=now)
         audit.record(AuditAction.WEBHOOK_TESTED, by=by, on=row, team=row.team)
-        doorbell.poke("jobs.deliver")
     return found
 
 
 def send_again(*, delivery: Delivery, by: User) -> Delivery:
     """Send a delivery now, whatever became of it; it keeps its id. Raises Conflict where its webhook is switched off."""
     require(by, Act.MANAGE, delivery.webhook.team)
-    with faultpoints.atomic("webhooks.change"):
+    with faultpoints.atomic("services.webhook"):
         hook = _active(delivery.webhook)
         row = Delivery.objects.select_for_update(no_key=True).get(pk=delivery.pk)
         row.next_try_at, row.delivered_at, row.gave_up_at = timezone.now(), None, None
@@ -153,7 +152,6 @@ def send_again(*, delivery: Delivery, by: User) -> Delivery:
         row.save()
         told = {"event": row.event, "job": row.job_id}
         audit.record(AuditAction.WEBHOOK_REPEATED, by=by, on=hook, team=hook.team, after=told)
-        doorbell.poke("jobs.deliver")
     return row
 
 

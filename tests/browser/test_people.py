@@ -6,6 +6,7 @@ from playwright.sync_api import expect
 from accounts import members
 from accounts.models import Membership, Role, Team, Token, User
 from jobs import services
+from jobs.models import Webhook
 from tests.browser.conftest import new_context
 from tests.support import seed
 
@@ -83,3 +84,22 @@ def test_the_quota_is_changed_without_javascript(boss, chromium, site, queue):
     expect(page.locator("#queue-default")).to_contain_text("0 of 6")
     expect(page.locator("#queue-default")).to_contain_text("Closed")
     context.close()
+
+
+def test_a_webhook_is_created_its_secret_shown_once_and_removed(boss, page):
+    page.goto("/teams/nlp")
+    page.click("text=Make webhooks, and see what they were told")
+    page.fill("[name=name]", "chat")
+    page.fill("[name=url]", "https://93.184.216.34/hooks/path-secret")
+    page.select_option("[name=format]", "slack")
+    page.check("text=Only jobs that name it")
+    page.click("button:has-text('Create webhook')")
+    assert page.locator("#secret-text").inner_text().startswith("whsec_")
+    page.goto("/teams/nlp/webhooks/chat")
+    expect(page.locator("main")).to_contain_text("end, failure of jobs that name it")
+    for hidden in ("whsec_", "path-secret"):
+        expect(page.locator("main")).not_to_contain_text(hidden)
+    page.click("summary:has-text('Remove the webhook')")
+    page.click("button:has-text('Remove it')")
+    expect(page.locator(".notice.success")).to_contain_text("chat and its history were removed")
+    assert not Webhook.objects.exists()

@@ -2,11 +2,12 @@
 
 import socket
 import threading
+import time
 from datetime import timedelta
 from ipaddress import ip_network
 
 import pytest
-from django.db import connection
+from django.db import OperationalError, connection
 from django.utils import timezone
 from prometheus_client import REGISTRY
 
@@ -293,6 +294,46 @@ def test_a_slow_receiver_delays_its_own_deliveries_and_no_others(lab, hook, rece
         assert courier.settle(PATIENCE_SECONDS)
         courier.close()
     assert Delivery.objects.get(event="succeeded").state == "delivered"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_is_due_is_found_without_any_message_and_a_full_courier_goes_on_when_it_has_room(lab, hook, receiver):
+    for name in ("one", "two", "three"):
+        hook(name)
+    job = lab.running()
+    courier = Courier(threads=1)
+    courier.start()
+    waiting = Delivery.objects.filter(job=job, delivered_at=None)
+    until(lambda: not waiting.exists())
+    lab.finish(job, 0, 0)
+    until(lambda: not waiting.exists())
+    courier.close()
+    assert len({one.id for one in receiver.got}) == len(receiver.got) == 6
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_courier_goes_on_after_the_database_was_away(lab, hook, receiver, monkeypatch):
+    hook()
+    job = lab.running()
+    real, failures = sending.due, [OperationalError("the database is away")] * 2
+
+    def due(*args, **options):
+        if failures:
+            raise failures.pop()
+        return real(*args, **options)
+
+    monkeypatch.setattr(sending, "due", due)
+    courier = Courier()
+    courier.start()
+    until(lambda: Delivery.objects.get(job=job).state == "delivered")
+    courier.close()
+
+
+def until(is_so) -> None:
+    end = time.monotonic() + PATIENCE_SECONDS
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(0.02)
 
 
 @pytest.mark.django_db(transaction=True)

@@ -43,6 +43,24 @@ def check(
     until(lambda: not installation.agents(job), what=f"job {job} left agents")
 
 
+def check_told(installation: RunningInstallation, job: int, end: str) -> None:
+    """Check that the webhook was told of each start that was seen and of the end; what came twice has the same id."""
+
+    def told() -> dict[tuple[str, int], set[str]]:
+        found: dict[tuple[str, int], set[str]] = defaultdict(set)
+        for one in list(installation.receiver.got if installation.receiver else ()):
+            about = one.json["data"].get("job")
+            if about and about["id"] == job:
+                found[one.json["type"], about["attempt"]].add(one.id)
+        return found
+
+    steps = [one for one in installation.api.events(job) if one["kind"] == "step"]
+    wanted = {("job.started", one["attempt"]) for one in steps if one["phase"] == Phase.RUNNING}
+    wanted |= {(f"job.{end}", steps[-1]["attempt"])}
+    until(lambda: wanted <= set(told()), what=f"job {job} is told of {wanted}")
+    assert [event for event, ids in told().items() if len(ids) > 1] == []
+
+
 def check_steps(events: list[dict[str, Any]]) -> None:
     phases = [Phase(event["phase"]) for event in events if event["kind"] == "step"]
     taken = [(a, b) for a, b in zip(phases, phases[1:], strict=False) if a is not b]

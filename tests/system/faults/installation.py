@@ -21,9 +21,16 @@ from embedded.installation import Installation
 from embedded.processes import Identity, identity, is_alive
 from embedded.supervisor import HEALTHY_SECONDS
 from tests.support.patience import PATIENCE_SECONDS
+from tests.support.receiver import Receiver, receiver
 
 ROOT = Path(__file__).resolve().parents[3]
 CODE = ROOT / "tests/system/faults/code"
+HOOK = """
+from accounts.models import Team, User
+from jobs.webhooks import services
+asked = {{"name": "life", "url": "{url}", "events": ["start", "failure", "end"]}}
+services.create(team=Team.objects.get(name="demo"), by=User.objects.get(username="admin"), **asked)
+"""
 RIGHT_SECONDS = 10.0  # the promised time to recover after the end of a fault
 
 
@@ -102,11 +109,14 @@ class RunningInstallation:
         self.workspace, self.password = 0, ""
         self.api: Api = None  # type: ignore[assignment]  # set by start()
         self.muster: Installation = None  # type: ignore[assignment]
+        self.receiver: Receiver | None = None
+        self._open = contextlib.ExitStack()
 
     def start(self, checkout: Path | None = None) -> None:
         """Durable, unlike in other tests: commits that Postgres confirmed must survive a kill."""
         # Agents leave their marks in a folder of the tests, and are found by the paths of their folders.
         env = {"CRASH_MARKS": str(self.marks), "MUSTER_JOB_ENV": "CRASH_*", "MUSTER_JOB_USER": "root", **self.environ}
+        env["MUSTER_WEBHOOK_NETWORKS"] = "127.0.0.0/8"
         if os.geteuid() != 0:
             del env["MUSTER_JOB_USER"]
         self.muster = Installation(self.folder, environ=env, checkout=checkout or self.checkout)
@@ -116,9 +126,11 @@ class RunningInstallation:
         self.api = Api(self.muster.url, self.muster.token)
 
     def furnish(self) -> None:
-        """Set a large quota, add a queue that is easily full, and upload the code of the jobs."""
+        """Set a large quota, add a queue that is easily full and a webhook, and upload the code of the jobs."""
         self.manage("queue", "default", "--team", "demo", "--slots", str(self.slots))
         self.manage("queue", "narrow", "--team", "demo", "--slots", "2")
+        self.receiver = self._open.enter_context(receiver())
+        self.manage("shell", "-c", HOOK.format(url=self.receiver.url))
         with Client(self.muster.url, self.muster.token) as client:
             self.workspace = client.upload(CODE, queue="default").id
 
@@ -128,6 +140,7 @@ class RunningInstallation:
     def stop(self) -> None:
         """Kill everything and delete all data, including the database."""
         self.kill_all()
+        self._open.close()
         remove_home(self.folder)
 
     def manage(self, *arguments: str) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 from muster.client import Client
 from muster.errors import MusterError
 
-from tests.system.faults.checks import check
+from tests.system.faults.checks import check, check_told
 from tests.system.faults.installation import CODE, Api, RunningInstallation, until
 
 RETRIES = 3  # agents may die this often during one life
@@ -64,6 +64,8 @@ class Life:
         check(self.installation, self.short)
         check(self.installation, self.paused)
         check(self.installation, self.cancelled, phases=("cancelled",))
+        for job, end in ((self.short, "succeeded"), (self.paused, "succeeded"), (self.cancelled, "cancelled")):
+            check_told(self.installation, job, end)
         notes = [
             one for one in self.installation.api.events(self.paused) if one["message"].startswith("Too many series: ")
         ]
@@ -77,11 +79,12 @@ class Life:
         until(lambda: self.installation.api.job(job)["phase"] in phases, what=f"job {job} in {phases}")
 
     def sign_in(self) -> None:
-        """Create a token and use it once."""
-        body = {"username": "admin", "password": self.installation.muster.password, "name": "a life"}
+        """Create a token, and use it to look at oneself and to test the webhook."""
+        body = {"username": "admin", "password": self.installation.muster.password, "name": "a life", "scope": "manage"}
         token = self.installation.api.ask("POST", "/login", json=body)["token"]
         visitor = Api(self.installation.muster.url, token)
         visitor.ask("GET", "/me")
+        visitor.ask("POST", "/teams/demo/webhooks/life/test", json={})
         visitor.close()
 
     def upload(self) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from muster.client import Client
 
-from tests.system.faults.checks import check
+from tests.system.faults.checks import check, check_told
 from tests.system.faults.installation import CODE, RunningInstallation, until
 
 
@@ -23,6 +23,13 @@ LATER = (
     "from datetime import timedelta; from django.utils import timezone; now = timezone.now() + timedelta(days=9999); "
 )
 ROLLING = _both("rollups.turn")
+FORGETTING = _both("deliveries.forget")
+FORGET = """
+from jobs.models import Delivery
+from jobs.webhooks import sending
+sending.forget(now=now)
+print("left", Delivery.objects.filter(job={job}).exists())
+"""
 ROLL = """
 from jobs.analysis import rollups
 from jobs.models import MetricChunk, MetricRollup
@@ -78,6 +85,20 @@ def test_a_crash_while_rolling_up_leaves_no_bucket_out(installation, matrix, end
     said = until_whole(installation, ROLL.format(job=ended), ROLLING, lambda: None)
     assert said.split()[-3:] == ["whole", "True", "True"]
     matrix.add("crash point", f"{len(ROLLING)} of rolling up", "every bucket is there")
+
+
+@pytest.mark.long
+def test_a_crash_while_forgetting_deliveries_leaves_none(installation, matrix, ended):
+    check_told(installation, ended, "succeeded")
+    until(lambda: not _waiting(installation), what="everything delivered")
+    said = until_whole(installation, FORGET.format(job=ended), FORGETTING, lambda: None)
+    assert said.split()[-2:] == ["left", "False"]
+    matrix.add("crash point", f"{len(FORGETTING)} of forgetting", "no delivery is left")
+
+
+def _waiting(installation: RunningInstallation) -> bool:
+    code = "from jobs.models import Delivery; print(Delivery.objects.filter(next_try_at__isnull=False).exists())"
+    return installation.manage("shell", "-c", code).split()[-1] == "True"
 
 
 @pytest.mark.long

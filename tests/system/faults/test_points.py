@@ -13,7 +13,7 @@ from common import faultpoints
 from tests.system.faults.checks import read_claims
 from tests.system.faults.installation import until
 from tests.system.faults.life import Life, slow_visit
-from tests.system.faults.test_cleaning import COLLECTING, GARBAGE, PACKING, ROLLING
+from tests.system.faults.test_cleaning import COLLECTING, FORGETTING, GARBAGE, PACKING, ROLLING
 
 # Points with cells of their own, passed only if a job fails (tests/db/analysis/test_failures.py), a visit is slow, an agent
 # is dead, an elastic job lost a replica, or replicas are pods (tests/cluster/api/test_rows.py).
@@ -21,7 +21,9 @@ SPECIAL = ("store.renew", "local.drain", "cluster.end_replicas", "watcher.rows",
 # Logs of pods are read only where there are pods (tests/cluster/node/test_unreachable.py); placement is checked before a
 # job is created.
 PODS = ("cluster.read_log", "cluster.placement_problem")
-BY_COMMAND = tuple({one.rpartition(".")[0] for one in itertools.chain(PACKING, COLLECTING, GARBAGE, ROLLING)})
+BY_COMMAND = tuple(
+    {one.rpartition(".")[0] for one in itertools.chain(PACKING, COLLECTING, GARBAGE, ROLLING, FORGETTING)}
+)
 ON_PODS = (
     "kube.",
     "mesh.",
@@ -42,7 +44,7 @@ def cells() -> list[tuple[str, ...]]:
 
     Any process may ring a doorbell, so its points are in separate cells: no process dies twice in a cell.
     """
-    columns = points(*WEB), points("scheduler", "store", "cluster", "local"), points("agent")
+    columns = points(*WEB), points("scheduler", "store", "cluster", "local", "deliveries"), points("agent")
     rest = itertools.zip_longest(points("doorbell"), points("watcher"))
     return [tuple(filter(None, row)) for row in (*itertools.zip_longest(*columns), *rest)]
 
@@ -52,7 +54,7 @@ SAMPLE = (7,)  # a batch, a step and an agent at once
 
 
 def test_every_fault_point_has_a_cell():
-    listed = [*itertools.chain(*CELLS), *PACKING, *COLLECTING, *GARBAGE, *ROLLING]
+    listed = [*itertools.chain(*CELLS), *PACKING, *COLLECTING, *GARBAGE, *ROLLING, *FORGETTING]
     listed += [one for one in faultpoints.POINTS if one.startswith((*SPECIAL, *PODS, *ON_PODS))]
     assert sorted(listed) == sorted([*faultpoints.POINTS, *agent_crash.POINTS])
 
