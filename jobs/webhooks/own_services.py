@@ -1,14 +1,15 @@
 """The installation's own services, which no webhook may reach, whatever networks are allowed.
 
-Postgres, Redis, API servers and metrics are recognised by address and port. Pages and API are recognised by host name:
+Postgres, Redis, object storage, API servers and metrics are recognised by address and port. Pages and API are recognised by host name:
 behind one proxy other sites share their address, and Muster itself refuses requests for other names.
 """
 
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
+from typing import Any
 from urllib.parse import urlsplit
 
 from django.conf import settings
@@ -31,7 +32,7 @@ class Service:
 
 def services() -> list[Service]:
     """Return what is recognised by address and port."""
-    return [*_database(), *_redis(), *_metrics(), *_clusters()]
+    return [*_database(), *_redis(), *_object_storage(settings.STORAGES["default"]), *_metrics(), *_clusters()]
 
 
 def named(host: str, port: int) -> str:
@@ -88,6 +89,16 @@ def _database() -> Iterator[Service]:
 def _redis() -> Iterator[Service]:
     if found := _of_url("Muster's Redis", settings.REDIS_URL):
         yield found
+
+
+def _object_storage(storage: Mapping[str, Any]) -> Iterator[Service]:
+    """Yield where code and logs are, and where they are still moving from."""
+    options = storage.get("OPTIONS", {})
+    if found := _of_url("Muster's object storage", str(options.get("endpoint") or "")):
+        yield found
+    for one in options.values():
+        if isinstance(one, Mapping) and "BACKEND" in one:
+            yield from _object_storage(one)
 
 
 def _metrics() -> Iterator[Service]:

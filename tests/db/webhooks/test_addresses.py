@@ -5,6 +5,7 @@ from ipaddress import ip_network
 import pytest
 from django.db import connection
 
+from common.addresses import files as object_storage
 from common.errors import InvalidInput
 from jobs.webhooks import addresses, own_services
 from tests.db.webhooks.test_sending import resolve_to
@@ -111,6 +112,9 @@ def test_the_installations_own_services_are_refused_even_in_allowed_networks(eve
     config.write_text("clusters: [{name: a, cluster: {server: 'https://10.0.0.9:6443'}}]")
     options = {"KUBECONFIG": str(config), "CONTROL_URL": "http://10.0.0.7:8000"}
     everything.CLUSTERS = {"gpus": {"BACKEND": "x", "OPTIONS": options}}
+    new, old = (object_storage(f"s3://bucket?endpoint=http://{one}") for one in ("10.0.0.8:9000", "10.0.0.6:9001"))
+    moving = {"BACKEND": "common.file_store.MovingStorage", "OPTIONS": {"new": new, "old": old}}
+    everything.STORAGES = {**everything.STORAGES, "default": moving}
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
     resolve_to(monkeypatch, "10.0.0.5")
     for url, what in [
@@ -120,6 +124,8 @@ def test_the_installations_own_services_are_refused_even_in_allowed_networks(eve
         ("http://127.0.0.2:6390/", "Muster's Redis"),
         ("http://0.0.0.0:9090/metrics", "Muster's metrics"),
         ("http://127.0.0.1:9090/metrics", "Muster's metrics"),
+        ("http://10.0.0.8:9000/bucket", "Muster's object storage"),
+        ("http://10.0.0.6:9001/bucket", "Muster's object storage"),
         ("https://10.0.0.9:6443/api", "the API server of a cluster"),
         ("https://10.96.0.1/api", "the API server of a cluster"),
         ("http://10.0.0.7:8000/", "Muster itself"),
