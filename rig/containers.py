@@ -11,21 +11,32 @@ import hashlib
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from embedded.ports import free_port
+
 from .image import packages
+from .processes import Process
 
 PROGRAMS = ("buildah", "podman", "runc", "mmdebstrap")
 DEBIAN = (*PROGRAMS, "netavark", "aardvark-dns", "fuse-overlayfs", "uidmap")
+REGISTRY = "docker-registry"  # Debian's, of the CNCF's distribution
 CERTIFICATES = "/etc/ssl/certs"
 PYTHON, NODE = "docker.io/library/python:3.11-slim", "docker.io/library/node:20-slim"
 POSTGRES, REDIS = "docker.io/library/postgres:18", "docker.io/library/redis:7"
 LEFT_OUT = ("doc", "man", "locale", "info", "lintian")  # as in Debian's slim images
+
+BUILD = (
+    "buildah", "bud", "--format=docker", "--isolation=chroot", "--pull-never", "--layers",
+    f"--volume={CERTIFICATES}:{CERTIFICATES}:ro",
+)  # fmt: skip
 
 CONTAINERS_CONF = """\
 [containers]
@@ -44,6 +55,20 @@ driver = "overlay"
 graphroot = "{root}/store"
 runroot = "{root}/run"
 """
+# Names without a registry are Docker's; registries of tests, on the rig's cables, have no TLS.
+REGISTRIES_CONF = """\
+unqualified-search-registries = ["docker.io"]
+[[registry]]
+location = "docker.io"
+""" + "".join(
+    f"""
+[[registry]]
+prefix = "10.88.{number}.1"
+location = "10.88.{number}.1"
+insecure = true
+"""
+    for number in range(256)
+)
 PYTHON_BASE = """\
 FROM scratch
 ADD root.tar /
@@ -89,6 +114,20 @@ WORKDIR /data
 CMD ["redis-server"]
 """
 
+# Programs of these names, for commands as they stand in our documents.
+PODMAN = f"""\
+#!/bin/sh
+[ "$1" = build ] || exec /usr/bin/podman "$@"
+shift
+exec {" ".join(BUILD)} "$@"
+"""
+DOCKER = """\
+#!/bin/sh
+[ "$1" = compose ] || exec {podman} "$@"
+shift
+exec {compose} "$@"
+"""
+
 
 class NoContainers(Exception):
     """Why containers cannot be used here, and the way out."""
@@ -109,13 +148,21 @@ class Engine:
         if os.geteuid() != 0:
             raise NoContainers("containers need root here: a user's own would need subordinate ids and cgroups")
         if not all(map(shutil.which, PROGRAMS)):
-            _install()
+            _install(*DEBIAN)
         self.root = folder()
         self.root.mkdir(parents=True, exist_ok=True)
-        settings = {"containers.conf": CONTAINERS_CONF, "storage.conf": STORAGE_CONF}
+        settings = {
+            "containers.conf": CONTAINERS_CONF,
+            "storage.conf": STORAGE_CONF,
+            "registries.conf": REGISTRIES_CONF,
+        }
         for name, text in settings.items():
             (self.root / name).write_text(text.format(root=self.root))
-        names = {"CONTAINERS_CONF": "containers.conf", "CONTAINERS_STORAGE_CONF": "storage.conf"}
+        names = {
+            "CONTAINERS_CONF": "containers.conf",
+            "CONTAINERS_STORAGE_CONF": "storage.conf",
+            "CONTAINERS_REGISTRIES_CONF": "registries.conf",
+        }
         self.env: Mapping[str, str] = {**os.environ, **{name: str(self.root / file) for name, file in names.items()}}
         self._make_bases()
 
@@ -129,10 +176,7 @@ class Engine:
     def build(self, context: Path, *, tag: str, file: str = "Dockerfile", args: Mapping[str, str] | None = None) -> str:
         """Build an image as it is written and return its tag. This machine's certificates are lent to the build."""
         given = [f"--build-arg={name}={value}" for name, value in (args or {}).items()]
-        self.run(
-            "buildah", "bud", "--format=docker", "--isolation=chroot", "--pull-never", "--layers",
-            f"--volume={CERTIFICATES}:{CERTIFICATES}:ro", *given, "-t", tag, "-f", file, ".", cwd=context,
-        )  # fmt: skip
+        self.run(*BUILD, *given, "-t", tag, "-f", file, ".", cwd=context)
         return tag
 
     def inspect(self, image: str) -> Any:
@@ -151,7 +195,8 @@ class Engine:
 def docker() -> Path:
     """Return a folder with a program named `docker` whose `compose` is podman-compose, made once."""
     lock = Path(__file__).resolve().parents[1] / "requirements/containers.lock"
-    place = folder().with_name(f"compose-{hashlib.sha256(lock.read_bytes()).hexdigest()[:12]}")
+    made_of = lock.read_bytes() + (PODMAN + DOCKER).encode()
+    place = folder().with_name(f"compose-{hashlib.sha256(made_of).hexdigest()[:12]}")
     if not (place / "docker").exists():
         subprocess.run([sys.executable, "-m", "venv", "--clear", place / "env"], check=True)
         words = [
@@ -166,20 +211,44 @@ def docker() -> Path:
             str(lock),
         ]
         subprocess.run([place / "env/bin/python", *words], check=True)
-        shim = place / "docker.draft"
-        shim.write_text(
-            f'#!/bin/sh\n[ "$1" = compose ] || {{ exec podman "$@"; }}\nshift\nexec {place}/env/bin/podman-compose "$@"\n'
-        )
-        shim.chmod(0o755)
-        shim.rename(place / "docker")
+        compose = f"{place}/env/bin/podman-compose --podman-path {place}/podman"
+        for name, text in (("podman", PODMAN), ("docker", DOCKER.format(compose=compose, podman=place / "podman"))):
+            shim = place / f"{name}.draft"
+            shim.write_text(text)
+            shim.chmod(0o755)
+            shim.rename(place / name)
     return place
 
 
-def _install() -> None:
+@contextmanager
+def registry(folder: Path, *, host: str) -> Iterator[str]:
+    """Run a registry without TLS at this address of this machine and yield HOST:PORT. Raises NoContainers."""
+    if not shutil.which(REGISTRY):
+        _install(REGISTRY)
+    address = f"{host}:{free_port(host)}"
+    settings = folder / "registry.json"  # which is YAML, too
+    kept = {"filesystem": {"rootdirectory": str(folder / "registry")}}
+    settings.write_text(json.dumps({"version": "0.1", "storage": kept, "http": {"addr": address}}))
+    process = Process(REGISTRY, [REGISTRY, "serve", str(settings)], log=folder / "registry.log")
+    process.start()
+    try:
+        process.until(lambda: _answers(host, int(address.rpartition(":")[2])), seconds=60)
+        yield address
+    finally:
+        process.stop()
+
+
+def _answers(host: str, port: int) -> bool:
+    with suppress(OSError), socket.create_connection((host, port), 1):
+        return True
+    return False
+
+
+def _install(*packages: str) -> None:
     if shutil.which("apt-get") is None:
-        raise NoContainers(f"needed are {', '.join(PROGRAMS)}; install them with this machine's package manager")
+        raise NoContainers(f"needed are {', '.join(packages)}; install them with this machine's package manager")
     quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    for words in (["update", "-qq"], ["install", "-y", "-qq", "--no-install-recommends", *DEBIAN]):
+    for words in (["update", "-qq"], ["install", "-y", "-qq", "--no-install-recommends", *packages]):
         done = subprocess.run(["apt-get", *words], env=quiet, capture_output=True, text=True, check=False)
         if done.returncode:
             raise NoContainers(f"apt-get {words[0]} failed: {done.stderr[-2000:]}")

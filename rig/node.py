@@ -109,6 +109,16 @@ class Node:
         """Import a docker-archive, so that pods can use its images with the pull policy Never."""
         self.inside("ctr", "--address", SOCKET, "--namespace", "k8s.io", "images", "import", str(archive))
 
+    def trust_registry(self, address: str) -> None:
+        """Let pods use images of a registry at HOST:PORT without TLS."""
+        folder = self._registries / address
+        folder.mkdir(parents=True)
+        (folder / "hosts.toml").write_text(f'[host."http://{address}"]\n  capabilities = ["pull", "resolve"]\n')
+
+    @property
+    def _registries(self) -> Path:
+        return self.folder / "etc/registries"
+
     def _init(self) -> int:
         if not self.process.is_running:
             return 0
@@ -170,6 +180,7 @@ class Node:
             "[grpc]", f'address = "{SOCKET}"',
             '[plugins."io.containerd.grpc.v1.cri"]', *map(_toml, cri.items()),
             '[plugins."io.containerd.grpc.v1.cri".cni]', *map(_toml, pods.items()),
+            '[plugins."io.containerd.grpc.v1.cri".registry]', f'config_path = "{self._registries}"',
         ]  # fmt: skip
         return self._write("containerd.toml", "\n".join(text))
 

@@ -70,6 +70,9 @@ NODE_SOURCES = (
 # Only where pods of a test reach each other by Services.
 PROXY_SOURCES = (Source("k8s.io/kubernetes", KUBERNETES, {"kube-proxy": "k8s.io/kubernetes/cmd/kube-proxy"}),)
 
+# What people install with, for tests of the commands in our documents.
+KUBECTL_SOURCES = (Source("k8s.io/kubernetes", KUBERNETES, {"kubectl": "k8s.io/kubernetes/cmd/kubectl"}),)
+
 
 class CanNotBuild(Exception):
     """Explains what has to be installed."""

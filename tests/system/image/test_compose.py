@@ -7,6 +7,8 @@ systemd's timers, which this machine may not have, so the test runs them.
 import json
 import os
 import re
+import shlex
+import subprocess
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -18,6 +20,7 @@ import pytest
 
 from embedded.ports import free_port
 from rig.containers import Engine, docker
+from tests.system.image.readme import commands, lines
 from tests.support.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.long
@@ -35,13 +38,20 @@ def until(true: Callable[[], Any], why: Callable[[], str]) -> Any:
 class Compose:
     def __init__(self, engine: Engine, context):
         self._engine, self._context = engine, context
-        self._program = str(docker() / "docker")
         self.project, port = f"muster-test-{uuid.uuid4().hex[:8]}", free_port()
         self.url = f"http://127.0.0.1:{port}"
-        (context / ".env").write_text(f"MUSTER_IMAGE=localhost/muster:0.1.0\nMUSTER_LISTEN=127.0.0.1:{port}\n")
+        (context / ".env").write_text(f"MUSTER_LISTEN=127.0.0.1:{port}\n")
+        self._env = {**engine.env, "PATH": f"{docker()}:{engine.env['PATH']}", "COMPOSE_PROJECT_NAME": self.project}
 
     def __call__(self, *words: str, check: bool = True) -> str:
-        done = self._engine.run(self._program, "compose", "-p", self.project, *words, cwd=self._context, check=check)
+        return self.shell(shlex.join(["docker", "compose", *words]), check=check)
+
+    def shell(self, line: str, *, check: bool = True) -> str:
+        """Run a line as a person does, in the folder of the checkout."""
+        done = subprocess.run(
+            ["sh", "-c", line], cwd=self._context, env=self._env, capture_output=True, text=True, check=False
+        )
+        assert not check or done.returncode == 0, (line, done.stdout[-2000:], done.stderr[-4000:])
         return done.stdout + done.stderr
 
     def container(self, service: str) -> str:
@@ -86,10 +96,12 @@ def test_one_command_gives_a_working_installation_that_outlives_its_containers(e
     kubeconfig = context / "deploy/clusters/lab.kubeconfig"
     kubeconfig.write_text("clusters: []\n")
     os.chown(kubeconfig, 10001, 10001)
-    compose("up", "-d")
+    build, up, logs = commands("docker compose")
+    compose.shell(build)
+    compose.shell(up)
     compose.until_ready()
     assert compose.inside("tasks", "cat", "/etc/muster/lab.kubeconfig") == (0, "clusters: []\n")
-    password = re.search(r"admin signs in with (\S+) within", compose("logs", "migrate"))[1]
+    password = re.search(r"admin signs in with (\S+) within", compose.shell(logs))[1]
     with sign_in(compose.url, password) as client:
         assert "Muster" in client.get("/people").text
 
@@ -114,9 +126,22 @@ def test_one_command_gives_a_working_installation_that_outlives_its_containers(e
     engine.run("podman", "start", compose.container("postgres"))
     compose.until_ready()
 
+    archive = context / "muster.tar"
+    backup, *restore = [line for line in lines("docs/backup.md") if line.startswith("docker compose")]
+    compose.shell(backup)
     compose("down")
     assert compose.status() == 0
     compose("up", "-d")
     compose.until_ready()
     with sign_in(compose.url, password):
         pass
+
+    key = compose.inside("web", "cat", "/run/keys/secret_key")[1]
+    compose("down", "--volumes")
+    for line in restore:
+        compose.shell(line)
+    compose.until_ready()
+    assert compose.inside("web", "cat", "/run/keys/secret_key")[1] == key
+    with sign_in(compose.url, password):
+        pass
+    archive.unlink()
