@@ -22,21 +22,20 @@ from muster.client import Client
 
 from rig import containers, helm, lending, programs
 from rig import image as pods_image
+from rig.containers import Engine
 from rig.node import Node, why_not
 from rig.plane import ControlPlane
 from tests.cluster.conftest import need_rig
 from tests.support.machine import need
 from tests.support.patience import PATIENCE_SECONDS
+from tests.system.image.readme import commands
 
 pytestmark = pytest.mark.long
 SPACE, PORT = "muster", 18000
+CHECKOUT = helm.CHART.parents[1]
 PROCESSES = ("web", "tasks", "beat", "watcher")
-TAG, NEXT = "localhost/muster:0.1.0", "localhost/muster:0.1.1"
-VALUES = (
-    "image.repository=localhost/muster", "image.pullPolicy=Never", "postgres.size=", "data.existingClaim=data",
-    f"clusters.kubernetes.IMAGE={pods_image.NAME}", "clusters.kubernetes.PULL_POLICY=Never", "web.replicas=2", "tasks.replicas=2",
-    "watcher.replicas=2",
-)  # fmt: skip
+# What the chart claims for trying out, and who writes to it.
+VOLUMES = {"muster-data": 10001, "tables-muster-postgres-0": 999}
 # A migration of a release to come, which old code does not know of.
 MIGRATION = """
 from django.db import migrations
@@ -61,8 +60,8 @@ def until(true: Callable[[], Any], why: Callable[[], Any]) -> Any:
 class Installed:
     """The chart on a node of its own, and a person's ways to it."""
 
-    def __init__(self, plane: ControlPlane, node: Node, admin: httpx.Client):
-        self.plane, self.node, self.admin = plane, node, admin
+    def __init__(self, engine: Engine, plane: ControlPlane, node: Node, admin: httpx.Client, registry: str):
+        self._engine, self.plane, self.node, self.admin, self.registry = engine, plane, node, admin, registry
         self.url = f"http://{node.cable.node}:{PORT}"
 
     def helm(self, *words: str) -> str:
@@ -71,11 +70,22 @@ class Installed:
         except helm.HelmError as error:
             raise AssertionError(f"{error}\n{self.states()}") from None
 
-    def install(self, act: str, *values: str, tag: str = "0.1.0") -> str:
-        sets = [part for value in (*VALUES, f"image.tag={tag}", *values) for part in ("--set", value)]
-        return self.helm(
-            act, "muster", str(helm.CHART), "-f", str(helm.EXAMPLES / "try-out.yaml"), "--wait", "--timeout", "8m", *sets
-        )  # fmt: skip
+    def upgrade(self, *, tag: str) -> None:
+        """To two of each process, of another image."""
+        allowed = "allowedHosts={" + self.node.cable.node + "}"
+        values = (f"image.tag={tag}", allowed, "web.replicas=2", "tasks.replicas=2", "watcher.replicas=2")
+        sets = [part for value in values for part in ("--set", value)]
+        self.helm("upgrade", "muster", str(helm.CHART), "--reuse-values", "--wait", "--timeout", "8m", *sets)
+
+    def shell(self, line: str, *, cwd: Path = CHECKOUT) -> str:
+        """Run a line of our documents as a person does who has docker, helm and kubectl, and a registry of their own."""
+        programs_of = {containers.docker(), helm.program().parent, programs.build(programs.KUBECTL_SOURCES)}
+        path = ":".join([*map(str, programs_of), os.environ["PATH"]])
+        env = {**self._engine.env, "PATH": path, "KUBECONFIG": str(self.plane.kubeconfig)}
+        line = line.replace("REGISTRY", self.registry)
+        done = subprocess.run(["bash", "-c", line], cwd=cwd, env=env, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, (line, done.stdout[-2000:], done.stderr[-4000:], self.states())
+        return done.stdout
 
     def pods(self, namespace: str = SPACE, **labels: str) -> list[dict[str, Any]]:
         chosen = ",".join(f"app.kubernetes.io/{name}={value}" for name, value in labels.items())
@@ -108,40 +118,53 @@ class Installed:
 
 
 @pytest.fixture(scope="module")
-def installed(engine, image, context) -> Iterator[Installed]:
+def installed(engine) -> Iterator[Installed]:
     need_rig()
     need(not why_not(), why_not())
-    for sources in (helm.SOURCES, programs.PROXY_SOURCES):
+    for sources in (helm.SOURCES, programs.PROXY_SOURCES, programs.KUBECTL_SOURCES):
         need(not programs.why_not(sources), programs.why_not(sources))
-    with lending.raised(has_services=True) as (plane, node), plane.client() as admin:
-        _bring(engine, node, context)
-        admin.post("/api/v1/namespaces", json={"metadata": {"name": SPACE}}).raise_for_status()
-        lending.claim(admin, "data", path=str(_folder(node)), namespace=SPACE)
-        yield Installed(plane, node, admin)
+    with (
+        lending.raised(has_services=True) as (plane, node),
+        plane.client() as admin,
+        containers.registry(node.folder, host=node.cable.host) as registry,
+    ):
+        node.trust_registry(registry)
+        for claim, user in VOLUMES.items():
+            _offer(admin, node, claim, user)
+        _bring(engine, node)
+        yield Installed(engine, plane, node, admin, registry)
 
 
-def _folder(node: Node) -> Path:
-    """Code and logs: fsGroup is not applied to a folder of the node."""
-    there = node.folder / "data"
+def _offer(admin: httpx.Client, node: Node, claim: str, user: int) -> None:
+    """A volume for a claim, as a storage class would make it. fsGroup is not applied to a folder of the node."""
+    there = node.folder / claim
     there.mkdir()
-    os.chown(there, 10001, 10001)
-    return there
+    os.chown(there, user, user)
+    spec = {
+        "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "10Gi"}, "hostPath": {"path": str(there)},
+        "claimRef": {"namespace": SPACE, "name": claim},
+    }  # fmt: skip
+    admin.post("/api/v1/persistentvolumes", json={"metadata": {"name": claim}, "spec": spec}).raise_for_status()
 
 
-def _bring(engine, node: Node, context: Path) -> None:
-    """Build the next release's image, which has one migration more, and give the node all images."""
+def _bring(engine: Engine, node: Node) -> None:
+    """Give the node the stand-ins of Docker's registry, which cannot be reached from here."""
+    archive = node.folder / "images.tar"
+    engine.run("podman", "save", "--format", "docker-archive", "--multi-image-archive", "-o", str(archive), containers.POSTGRES, containers.REDIS)  # fmt: skip
+    node.take_image(archive)
+    archive.unlink()
+
+
+def _push_next(installed: Installed, engine: Engine, context: Path) -> None:
+    """Build the next release's image, which has one migration more, and push it."""
     last = max(path.stem for path in (context / "queues/migrations").glob("0*.py"))
-    place = node.folder / "next"
+    place = installed.node.folder / "next"
     place.mkdir()
     (place / "migration.py").write_text(MIGRATION.format(last=last))
     (place / "Dockerfile").write_text(
-        f"FROM {TAG}\nCOPY --chmod=444 migration.py /muster/queues/migrations/9999_of_next_release.py\n"
+        f"FROM {installed.registry}/muster:0.1.0\nCOPY --chmod=444 migration.py /muster/queues/migrations/9999_of_next_release.py\n"
     )
-    engine.build(place, tag=NEXT)
-    archive = node.folder / "images.tar"
-    engine.run("podman", "save", "--format", "docker-archive", "--multi-image-archive", "-o", str(archive), TAG, NEXT, containers.POSTGRES, containers.REDIS)  # fmt: skip
-    node.take_image(archive)
-    archive.unlink()
+    installed.shell("docker build -t REGISTRY/muster:0.1.1 . && docker push REGISTRY/muster:0.1.1", cwd=place)
 
 
 @contextmanager
@@ -166,16 +189,22 @@ def reached(installed: Installed) -> Iterator[None]:
 
 def _status(installed: Installed) -> int:
     try:
-        return httpx.get(f"{installed.url}/readyz", headers={"Host": "muster"}, timeout=10).status_code
+        return httpx.get(f"{installed.url}/login", timeout=10).status_code
     except httpx.TransportError:
         return 0
 
 
-def test_one_command_installs_it_and_jobs_run_through_an_upgrade(installed):
-    notes = installed.install("install", "allowedHosts={" + installed.node.cable.node + "}")
+def test_the_readmes_lines_install_it_and_jobs_run_through_an_upgrade(installed, engine, context):
+    push, install, logs = commands("helm install")
+    engine.run("podman", "load", "-i", str(pods_image.archive()))
+    installed.shell(f"docker tag {pods_image.NAME} REGISTRY/train:1 && docker push REGISTRY/train:1")
+    installed.shell(push, cwd=context)
+    notes = installed.shell(install)
     assert "helm -n muster test muster" in notes
-    (migrate,) = installed.pods(component="migrate")
-    password = re.search(r"admin signs in with (\S+) within", installed.log(migrate))[1]
+    until(lambda: _are_ready(installed, count=4), installed.states)
+    password = re.search(r"admin signs in with (\S+) within", installed.shell(logs))[1]
+    installed.upgrade(tag="0.1.0")
+    until(lambda: _are_ready(installed), installed.states)
     with reached(installed):
         client = _client(installed, password)
         first = client.submit(
@@ -191,11 +220,12 @@ def test_one_command_installs_it_and_jobs_run_through_an_upgrade(installed):
         counting = "import time\nfor n in range(100000): print('line', n, flush=True); time.sleep(0.2)"
         job = client.submit(["python3", "-c", counting], queue="train", directory=None, framework="plain", nodes=1)
         until(lambda: client.job(job.id).phase == "running", lambda: client.job(job.id))
-        installed.install("upgrade", "allowedHosts={" + installed.node.cable.node + "}", tag="0.1.1")
-        until(lambda: _images(installed) == {NEXT}, installed.states)
+        _push_next(installed, engine, context)
+        installed.upgrade(tag="0.1.1")
+        until(lambda: _images(installed) == {f"{installed.registry}/muster:0.1.1"}, installed.states)
         assert _tables(installed, "queues_of_next_release"), "the new image's migration was not applied"
-        installed.helm("rollback", "muster", "1", "--wait")
-        until(lambda: _images(installed) == {TAG}, installed.states)
+        installed.helm("rollback", "muster", "2", "--wait")
+        until(lambda: _images(installed) == {f"{installed.registry}/muster:0.1.0"}, installed.states)
         for part in PROCESSES:
             victim = installed.pods(component=part)[0]["metadata"]["name"]
             installed.admin.request(
@@ -214,7 +244,7 @@ def test_one_command_installs_it_and_jobs_run_through_an_upgrade(installed):
     installed.helm("uninstall", "muster", "--wait")
     until(lambda: not installed.pods(), installed.states)
     left = _left(installed)
-    assert left == {"secrets": ["muster-secrets"], "persistentvolumeclaims": ["data"]}
+    assert left == {"secrets": ["muster-secrets"], "persistentvolumeclaims": sorted(VOLUMES)}
 
 
 def _images(installed: Installed) -> set[str]:
@@ -259,9 +289,9 @@ def _numbers(client: Client, job: int) -> list[int]:
     return [int(line.text.split()[1]) for line in client.logs(job) if line.text.startswith("line ")]
 
 
-def _are_ready(installed: Installed) -> bool:
+def _are_ready(installed: Installed, *, count: int = 7) -> bool:
     found = [one for part in PROCESSES for one in installed.pods(component=part)]
-    return len(found) == 7 and all(
+    return len(found) == count and all(
         any(said["type"] == "Ready" and said["status"] == "True" for said in one["status"].get("conditions", []))
         and "deletionTimestamp" not in one["metadata"]
         for one in found
@@ -272,6 +302,7 @@ def _no_secret_is_shown(installed: Installed, password: str) -> None:
     """In no log but the migration's, no pod's description, and not in what helm tells of the values."""
     secrets = [value for name, value in installed.secret().items() if name.endswith(("key", "password"))]
     shown = installed.helm("get", "values", "muster", "--all") + json.dumps(installed.pods())
+    shown += installed.shell("kubectl -n muster describe all,secrets,configmaps,persistentvolumeclaims,serviceaccounts")
     shown += "".join(
         installed.log(one)
         for one in installed.pods()
@@ -291,5 +322,5 @@ def _left(installed: Installed) -> dict[str, list[str]]:
                 one["metadata"]["name"] for one in items if one["metadata"]["name"] not in ("default", "kubernetes")
             ]
             if names:
-                found[plural] = names
+                found[plural] = sorted(names)
     return found

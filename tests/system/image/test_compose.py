@@ -20,8 +20,8 @@ import pytest
 
 from embedded.ports import free_port
 from rig.containers import Engine, docker
-from tests.system.image.readme import commands, lines
 from tests.support.patience import PATIENCE_SECONDS
+from tests.system.image.readme import commands, lines
 
 pytestmark = pytest.mark.long
 PROCESSES = ("web", "tasks", "beat", "watcher")
