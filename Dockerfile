@@ -24,8 +24,8 @@ RUN /opt/muster/bin/python controlplane/npm.py /front/*.tgz
 RUN MUSTER_SECRET_KEY=only-while-building /opt/muster/bin/python -c \
     "from pathlib import Path; from embedded import static_files; static_files.collect(Path('/build/staticfiles'))" \
     && /opt/muster/bin/python -m agent.build \
-    # What was collected is served from there, and translations are read in compiled form.
-    && rm -rf /opt/muster/lib/python3.11/site-packages/drf_spectacular_sidecar/static && find /opt/muster -name '*.po' -delete
+    # What was collected is served from there, and everything is in English (USE_I18N).
+    && rm -rf /opt/muster/lib/python3.11/site-packages/drf_spectacular_sidecar/static && find /opt/muster -name '*.[mp]o' -delete
 
 FROM python:3.11-slim
 ARG VERSION=0.1.0

@@ -165,6 +165,8 @@ class Engine:
         }
         self.env: Mapping[str, str] = {**os.environ, **{name: str(self.root / file) for name, file in names.items()}}
         self._make_bases()
+        # Layers of images that were replaced long ago: each change of the product leaves some.
+        self.run("podman", "image", "prune", "--force", "--filter=until=168h")
 
     def run(self, *words: str, cwd: Path | None = None, check: bool = True) -> "subprocess.CompletedProcess[str]":
         """Run buildah or podman; what it wrote is in stdout and stderr."""

@@ -30,7 +30,7 @@ from tests.support.machine import need
 from tests.support.patience import PATIENCE_SECONDS
 from tests.system.image.readme import commands
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.sampled  # takes five minutes; CI installs it each time
 SPACE, PORT = "muster", 18000
 CHECKOUT = helm.CHART.parents[1]
 PROCESSES = ("web", "tasks", "beat", "watcher")
@@ -132,7 +132,11 @@ def installed(engine) -> Iterator[Installed]:
         for claim, user in VOLUMES.items():
             _offer(admin, node, claim, user)
         _bring(engine, node)
-        yield Installed(engine, plane, node, admin, registry)
+        try:
+            yield Installed(engine, plane, node, admin, registry)
+        finally:
+            named = engine.run("podman", "images", "--format={{.Repository}}:{{.Tag}}").stdout.split()
+            engine.run("podman", "rmi", "--force", *[name for name in named if name.startswith(f"{registry}/")])
 
 
 def _offer(admin: httpx.Client, node: Node, claim: str, user: int) -> None:
