@@ -51,6 +51,74 @@ def test_the_number_of_buckets_is_bounded():
     assert len(buckets.known) == 1
 
 
+def sharing() -> Buckets:
+    buckets = Buckets(Clock())
+    buckets.wake = lambda: None
+    return buckets
+
+
+def test_what_others_took_counts_and_sinks_a_bucket_by_a_minute_at_most():
+    clock = Clock()
+    buckets = Buckets(clock)
+    assert buckets.take("a", per_minute=60) == 0
+    buckets.spend({"a": (58, 60), "b": (60, 60)})
+    assert [buckets.take("a", per_minute=60) for _ in range(2)] == [0, 1]
+    assert buckets.take("b", per_minute=60) == 1
+    buckets.spend({"a": (10_000, 60)})
+    assert buckets.take("a", per_minute=60) == 61
+    clock.now += 61
+    assert buckets.take("a", per_minute=60) == 0
+
+
+def test_a_limit_from_elsewhere_does_not_outlive_the_first_request_here():
+    buckets = Buckets(Clock())
+    buckets.spend({"a": (1_000_000, 1_000_000), "b": (1, 1_000_000), "c": (1, 1)})
+    assert buckets.take("a", per_minute=60) == 1
+    assert [buckets.take("b", per_minute=60) for _ in range(61)] == [0] * 60 + [1]
+    buckets.spend({"b": (1_000_000, 1_000_000)})
+    assert buckets.take("b", per_minute=60) == 61
+
+
+def test_others_are_told_of_keys_that_took_more_than_a_sixteenth():
+    buckets = sharing()
+    for _ in range(3):
+        buckets.take("quiet", per_minute=6000)  # half a second allows 50
+        buckets.take("unlimited", per_minute=0)
+    for _ in range(4):
+        buckets.take("busy", per_minute=6000)
+    buckets.take("login", per_minute=60)
+    assert buckets.drain(seconds=0.5) == {"busy": (4, 6000), "login": (1, 60)}
+    assert buckets.drain(seconds=0.5) == {}
+
+
+def test_refused_requests_are_not_told():
+    buckets = sharing()
+    assert [buckets.take("a", per_minute=2) for _ in range(9)].count(0) == 2
+    assert buckets.drain(seconds=0.5) == {"a": (2, 2)}
+
+
+def test_only_the_first_request_after_a_message_wakes():
+    buckets, woken = sharing(), []
+    buckets.wake = lambda: woken.append(1)
+    for _ in range(2):
+        buckets.take("a", per_minute=60)
+        buckets.take("b", per_minute=60)
+        buckets.drain(seconds=0.5)
+    assert len(woken) == 2
+
+
+def test_messages_make_no_more_buckets_than_there_may_be():
+    clock = Clock()
+    buckets = Buckets(clock)
+    for turn in range(MOST_BUCKETS // 1000 + 2):
+        buckets.spend({f"{turn} {number}": (1, 1) for number in range(1000)})
+    assert len(buckets.named) == MOST_BUCKETS
+    assert [buckets.take("mine", per_minute=1) for _ in range(2)] == [0, 60]
+    clock.now += 61
+    buckets.spend({"new": (1, 1)})
+    assert set(buckets.named) == {"new"}
+
+
 def test_the_api_counts_by_user_over_all_their_tokens(client: Client, people, settings):
     settings.MUSTER_RATE_USER = 3
     tokens = [Token.issue(people.owner, "x")[1] for _ in range(2)]
