@@ -14,8 +14,8 @@ from rest_framework.throttling import BaseThrottle
 from common.error_responses import refusal
 from common.errors import Busy
 from common.middleware import ALIVE
-from common.rates import buckets
 from common.request_origin import origin_of
+from common.shared_rates import buckets
 from jobs.ingest.agent_tokens import bearer
 
 

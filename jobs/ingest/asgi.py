@@ -17,7 +17,7 @@ from typing import Any
 from django.conf import settings
 
 from common import measures
-from common.rates import buckets
+from common.shared_rates import buckets
 from jobs.core.agent_identity import AgentIdentity
 from jobs.core.batch import MAX_BATCH_BYTES
 
