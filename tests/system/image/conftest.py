@@ -1,9 +1,13 @@
 """The image, built once for these tests from a copy of the checkout in which secrets lie about."""
 
+import json
+import os
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -13,6 +17,28 @@ from rig.containers import Engine
 ROOT = Path(__file__).resolve().parents[3]
 TAG, REVISION = "localhost/muster:0.1.0", "0123456789abcdef0123456789abcdef01234567"
 MARK = "never-in-an-image-7f3a"  # what no layer may hold
+
+
+class Noted:
+    """Sizes and times for docs/figures.md; no test decides by them."""
+
+    def __init__(self) -> None:
+        self.figures: dict[str, float] = {}
+
+    @contextmanager
+    def seconds(self, what: str) -> Iterator[None]:
+        began = time.monotonic()
+        yield
+        self.figures[what] = round(time.monotonic() - began, 1)
+
+
+@pytest.fixture(scope="session")
+def noted() -> Iterator[Noted]:
+    found = Noted()
+    yield found
+    folder = Path(os.environ.get("MUSTER_ARTIFACTS", ROOT / "artifacts"))
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "install.json").write_text(json.dumps(found.figures, indent=1) + "\n")
 
 
 @pytest.fixture(scope="session")

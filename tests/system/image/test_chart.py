@@ -198,14 +198,15 @@ def _status(installed: Installed) -> int:
         return 0
 
 
-def test_the_readmes_lines_install_it_and_jobs_run_through_an_upgrade(installed, engine, context):
+def test_the_readmes_lines_install_it_and_jobs_run_through_an_upgrade(installed, engine, context, noted):
     push, install, logs = commands("helm install")
     engine.run("podman", "load", "-i", str(pods_image.archive()))
     installed.shell(f"docker tag {pods_image.NAME} REGISTRY/train:1 && docker push REGISTRY/train:1")
     installed.shell(push, cwd=context)
-    notes = installed.shell(install)
+    with noted.seconds("helm install until ready"):
+        notes = installed.shell(install)
+        until(lambda: _are_ready(installed, count=4), installed.states)
     assert "helm -n muster test muster" in notes
-    until(lambda: _are_ready(installed, count=4), installed.states)
     password = re.search(r"admin signs in with (\S+) within", installed.shell(logs))[1]
     installed.upgrade(tag="0.1.0")
     until(lambda: _are_ready(installed), installed.states)
@@ -225,7 +226,8 @@ def test_the_readmes_lines_install_it_and_jobs_run_through_an_upgrade(installed,
         job = client.submit(["python3", "-c", counting], queue="train", directory=None, framework="plain", nodes=1)
         until(lambda: client.job(job.id).phase == "running", lambda: client.job(job.id))
         _push_next(installed, engine, context)
-        installed.upgrade(tag="0.1.1")
+        with noted.seconds("helm upgrade with a migration"):
+            installed.upgrade(tag="0.1.1")
         until(lambda: _images(installed) == {f"{installed.registry}/muster:0.1.1"}, installed.states)
         assert _tables(installed, "queues_of_next_release"), "the new image's migration was not applied"
         installed.helm("rollback", "muster", "2", "--wait")

@@ -92,14 +92,16 @@ def sign_in(url: str, password: str) -> Iterator[httpx.Client]:
         yield client
 
 
-def test_one_command_gives_a_working_installation_that_outlives_its_containers(engine, compose, context):
+def test_one_command_gives_a_working_installation_that_outlives_its_containers(engine, compose, context, noted):
     kubeconfig = context / "deploy/clusters/lab.kubeconfig"
     kubeconfig.write_text("clusters: []\n")
     os.chown(kubeconfig, 10001, 10001)
     build, up, logs = commands("docker compose")
-    compose.shell(build)
-    compose.shell(up)
-    compose.until_ready()
+    with noted.seconds("docker compose build"):
+        compose.shell(build)
+    with noted.seconds("docker compose up until ready"):
+        compose.shell(up)
+        compose.until_ready()
     assert compose.inside("tasks", "cat", "/etc/muster/lab.kubeconfig") == (0, "clusters: []\n")
     password = re.search(r"admin signs in with (\S+) within", compose.shell(logs))[1]
     with sign_in(compose.url, password) as client:

@@ -26,8 +26,9 @@ def listed(engine, image, tmp_path_factory) -> dict[str, tarfile.TarInfo]:
         return {f"/{one.name}": one for one in tar}
 
 
-def test_it_is_small_and_says_what_it_is(engine, image):
+def test_it_is_small_and_says_what_it_is(engine, image, noted):
     said = engine.inspect(image)
+    noted.figures["image MB"] = round(said["Size"] / 1e6, 1)
     assert said["Size"] <= MOST_BYTES, f"{said['Size'] / 1e6:.0f} MB"
     labels = said["Labels"]
     assert labels["org.opencontainers.image.version"] == "0.1.0"
