@@ -10,7 +10,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -30,7 +29,9 @@ LIMIT = 60
 PROCESS = """
 import json, os, sys, threading
 import django; django.setup()
+from common import shared_rates
 from common.shared_rates import buckets, pseudonym
+shared_rates.ANSWER_SECONDS = float(sys.argv[1])
 buckets.clock = lambda: 0.0
 def left(who):
     bucket = buckets.named.get(pseudonym(who))
@@ -53,12 +54,12 @@ AGAIN = "rates are shared with the other processes again"
 class Web:
     """A process that limits rates as a web process does, and does as it is told."""
 
-    def __init__(self, redis_url: str, log: Path):
+    def __init__(self, redis_url: str, log: Path, answer_seconds: float):
         self.log = log
         environment = {**os.environ, "REDIS_URL": redis_url, "MUSTER_LOG_LEVEL": "INFO", "MUSTER_DB_POOL": "1"}
         with log.open("w") as errors:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", PROCESS],
+                [sys.executable, "-c", PROCESS, str(answer_seconds)],
                 cwd=ROOT,
                 env={**environment, "DJANGO_SETTINGS_MODULE": "controlplane.settings"},
                 stdin=subprocess.PIPE,
@@ -98,6 +99,13 @@ def until(holds: Callable[[], object]) -> None:
         time.sleep(0.02)
 
 
+def until_they_hear_each_other(*webs: Web) -> None:
+    for web in webs:
+        web.take("first")  # threads begin with the first request
+    for web in webs:
+        until_heard(web, *(other for other in webs if other is not web))
+
+
 turns = itertools.count()
 
 
@@ -125,11 +133,12 @@ def servers(tmp_path_factory) -> Iterator[Servers]:
 
 
 @pytest.fixture(scope="module")
-def start(servers, tmp_path_factory) -> Iterator[Callable[[], Web]]:
+def start(servers, tmp_path_factory) -> Iterator[Callable[..., Web]]:
+    """Start processes. They wait for Redis with patience: what a slow machine did not send in time is not sent again."""
     folder, started = tmp_path_factory.mktemp("logs"), list[Web]()
 
-    def one() -> Web:
-        started.append(Web(servers.redis_url, folder / f"{len(started)}.log"))
+    def one(answer_seconds: float = PATIENCE_SECONDS) -> Web:
+        started.append(Web(servers.redis_url, folder / f"{len(started)}.log", answer_seconds))
         return started[-1]
 
     yield one
@@ -144,11 +153,7 @@ def pair(start) -> tuple[Web, Web]:
 
 @pytest.fixture
 def webs(pair) -> tuple[Web, Web]:
-    """Two processes that hear each other."""
-    first, second = pair
-    second.take("first")  # its threads begin with its first request
-    until_heard(first, second)
-    until_heard(second, first)
+    until_they_hear_each_other(*pair)
     return pair
 
 
@@ -161,30 +166,24 @@ def channel(servers) -> Iterator[Iterator[bytes]]:
         yield iter(lambda: subscription.get_message(timeout=PATIENCE_SECONDS)["data"], None)
 
 
-@dataclass
 class Hanging:
     """A Redis that accepts connections and answers nothing, until patience ends."""
 
-    pid: int
+    def __init__(self, pid: int):
+        self.pid = pid
+        self.end = threading.Timer(PATIENCE_SECONDS, os.kill, (pid, signal.SIGCONT))
 
-    def __post_init__(self) -> None:
-        self.end = threading.Timer(PATIENCE_SECONDS, self.go_on)
+    def __enter__(self) -> "Hanging":
         os.kill(self.pid, signal.SIGSTOP)
         self.end.start()
+        return self
 
-    def is_over(self) -> bool:
-        return not self.end.is_alive()
-
-    def go_on(self) -> None:
+    def __exit__(self, *error: object) -> None:
         self.end.cancel()
         os.kill(self.pid, signal.SIGCONT)
 
-
-@pytest.fixture
-def hanging(webs, servers) -> Iterator[Hanging]:
-    found = Hanging(servers.running["redis"].pid)
-    yield found
-    found.go_on()
+    def is_over(self) -> bool:
+        return not self.end.is_alive()
 
 
 def test_pages_and_agents_are_limited_by_the_shared_buckets():
@@ -220,26 +219,27 @@ def test_threads_begin_with_the_first_request_that_counts(start):
 def test_a_forked_process_shares_as_well(start, webs):
     child = start()
     child.take("before")
+    until_heard(webs[0], child)  # its threads are at work
     assert child.ask("fork") == []
     assert child.take("of a child", LIMIT + 1) == [0] * LIMIT + [1]
     assert len(child.ask("threads")) == 2
-    until(lambda: webs[0].left("of a child") == 0)
+    until_heard(child, webs[0])
     until_heard(webs[0], child)
 
 
-def test_a_hanging_redis_delays_nothing_and_each_process_limits_by_itself(start, webs, hanging):
+def test_a_hanging_redis_delays_nothing_and_each_process_limits_by_itself(start, servers):
+    webs = [start(shared_rates.ANSWER_SECONDS) for _ in range(2)]
+    until_they_hear_each_other(*webs)
     before = [len(web.changes()) for web in webs]
-    late = start()
-    for web in (*webs, late):
-        assert web.take("meanwhile", LIMIT + 1) == [0] * LIMIT + [1]
-    until(lambda: all(web.changes()[was:] for web, was in zip(webs, before, strict=True)))
-    for web in webs:
-        assert web.take("later", LIMIT + 1) == [0] * LIMIT + [1]
-    assert not hanging.is_over(), "a request waited for Redis"
-    hanging.go_on()
-    until_heard(webs[0], webs[1], late)
-    until_heard(webs[1], webs[0], late)
-    until_heard(late, *webs)
+    with Hanging(servers.running["redis"].pid) as hanging:
+        late = start(shared_rates.ANSWER_SECONDS)
+        for web in (*webs, late):
+            assert web.take("meanwhile", LIMIT + 1) == [0] * LIMIT + [1]
+        until(lambda: all(web.changes()[was:] for web, was in zip(webs, before, strict=True)))
+        for web in webs:
+            assert web.take("later", LIMIT + 1) == [0] * LIMIT + [1]
+        assert not hanging.is_over(), "a request waited for Redis"
+    until_they_hear_each_other(*webs, late)
     until(lambda: all(web.changes()[-1] == AGAIN for web in webs))
     assert all(no_line_is_repeated(web) for web in webs)
 
@@ -255,8 +255,7 @@ def test_rates_are_shared_again_once_a_killed_redis_is_back(webs, servers):
     (redis,) = servers.servers
     servers.running["redis"] = redis.spawn()
     redis.wait_ready(servers.running["redis"])
-    until_heard(one, other)
-    until_heard(other, one)
+    until_they_hear_each_other(one, other)
     assert one.take("with", LIMIT + 1) == [0] * LIMIT + [1]
     until(lambda: other.left("with") == 0)
     assert all(no_line_is_repeated(web) for web in webs)
