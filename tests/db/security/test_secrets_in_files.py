@@ -16,7 +16,9 @@ SHOW = """
 import django; django.setup()
 from django.conf import settings as s
 d = s.DATABASES["default"]
+files = s.STORAGES["default"]["OPTIONS"]
 print(s.SECRET_KEY, *s.SECRET_KEY_FALLBACKS, d["PASSWORD"], s.REDIS_URL, s.CELERY_BROKER_URL, *s.CLUSTERS)
+print(*(files[which]["OPTIONS"]["secret_key"] for which in ("new", "old")))
 """
 VALUES = {
     "MUSTER_SECRET_KEY": "key-from-a-file",
@@ -24,6 +26,8 @@ VALUES = {
     "DATABASE_URL": "postgres://u:pass-from-a-file@h/d",
     "REDIS_URL": "redis://:redis-from-a-file@h/0",
     "MUSTER_CLUSTERS": '{"there": {"BACKEND": "x"}}',
+    "MUSTER_FILES": "s3://key:files-from-a-file@bucket",
+    "MUSTER_OLD_FILES": "s3://key:old-files-from-a-file@bucket",
 }
 
 
@@ -45,7 +49,8 @@ def test_each_setting_is_read_from_its_file(files):
     assert set(VALUES) == set(SECRETS)
     url = "redis://:redis-from-a-file@h/0"
     said = read_settings(files)
-    assert said.stdout.split() == ["key-from-a-file", "older", "oldest", "pass-from-a-file", url, url, "there"], (
+    stores = ["files-from-a-file", "old-files-from-a-file"]
+    assert said.stdout.split() == ["key-from-a-file", "older", "oldest", "pass-from-a-file", url, url, "there", *stores], (
         said.stderr
     )
 
