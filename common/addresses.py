@@ -1,4 +1,4 @@
-"""Convert addresses of Postgres, Redis and stored files from the environment into Django's and Celery's settings. Pure."""
+"""Convert addresses of Postgres, Redis, stored files and collectors from the environment into settings. Pure."""
 
 import re
 import ssl
@@ -113,3 +113,23 @@ def files(url: str, *, name: str = "MUSTER_FILES") -> dict[str, Any]:
         "access_key": unquote(parts.username or ""), "secret_key": unquote(parts.password or ""),
     }  # fmt: skip
     return {"BACKEND": "common.object_storage.ObjectStorage", "OPTIONS": options}
+
+
+def collector(url: str, *, name: str) -> str:
+    """Return the address of an OTLP/HTTP collector; empty where there is none. Raises BadSetting."""
+    if not url:
+        return ""
+    parts = urlsplit(url)
+    if parts.username or parts.password or parts.query:
+        raise BadSetting(
+            f"{name} holds more than an address; credentials belong in OTEL_EXPORTER_OTLP_HEADERS or the file of its _FILE"
+        )
+    try:
+        is_one = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_one = False
+    if not is_one or re.search(r"[\s#\x00-\x1f]", url):
+        raise BadSetting(
+            f"{name} is {url[:100]!r}; it must be the address of an OTLP/HTTP collector, such as http://collector:4318"
+        )
+    return url

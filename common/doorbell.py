@@ -20,7 +20,7 @@ from redis import Redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from . import faultpoints, measures, request_ids
+from . import faultpoints, measures, request_ids, traces
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +81,8 @@ def poke(task: str, *args: Any) -> None:
 def poke_now(task: str, *args: Any, after_seconds: float = 0) -> None:
     """Like `poke`, but at once: for callers with neither a transaction nor a database connection."""
     cause = request_ids.current()
-    _bell.ring(f"{task}{args}", lambda: _send_task(task, args, after_seconds, cause))
+    headers = traces.headers(is_later=after_seconds > 0) | ({CAUSE: cause} if cause else {})
+    _bell.ring(f"{task}{args}", lambda: _send_task(task, args, after_seconds, headers))
 
 
 def hint(*, job: int, team: int, what: str) -> None:
@@ -106,11 +107,10 @@ def drain(within: float = 3.0) -> None:
     said.wait(within)
 
 
-def _send_task(task: str, args: tuple[Any, ...], after_seconds: float, cause: str) -> None:
-    headers = {CAUSE: cause} if cause else None
+def _send_task(task: str, args: tuple[Any, ...], after_seconds: float, headers: dict[str, str]) -> None:
     with faultpoints.around("doorbell.task"):
         current_app.send_task(
-            task, args=args, countdown=after_seconds or None, retry=False, ignore_result=True, headers=headers
+            task, args=args, countdown=after_seconds or None, retry=False, ignore_result=True, headers=headers or None
         )
 
 

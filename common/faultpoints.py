@@ -4,6 +4,8 @@ Off (always, except in those tests) a point costs one check of a constant. On (`
 kills the process that passes it, once: either its name is in `CRASH_AT` ("store.take.before,cluster.apply.after"), or a
 test wrote `<name>.armed` into the folder at run time; that file may name a signal other than KILL. The mark that
 remains, `<name>`, proves that the point was reached.
+
+What is between two points is also a span of the trace that runs, if one does (traces.py), under the same name.
 """
 
 import os
@@ -16,6 +18,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from django.db import transaction
+
+from . import traces
 
 # One for every transaction and every external call, except where one transaction of Postgres is all there is (accounts,
 # queues); tests/unit/project/test_faultpoints.py finds those without one.
@@ -104,7 +108,7 @@ def atomic(name: str) -> Iterator[None]:
     Nested in another transaction it commits nothing, and the outer one's points stand for both.
     """
     is_outermost = not _MARKS or not transaction.get_connection().in_atomic_block
-    with transaction.atomic():
+    with traces.part(name), transaction.atomic():
         yield
         if is_outermost:
             point(f"{name}.before")
@@ -116,7 +120,8 @@ def atomic(name: str) -> Iterator[None]:
 def around(name: str) -> Iterator[None]:
     """Put a point before and one after an external call, or a write that is its own transaction."""
     point(f"{name}.before")
-    yield
+    with traces.part(name):
+        yield
     point(f"{name}.after")
 
 

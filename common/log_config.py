@@ -11,6 +11,7 @@ from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 
+from . import traces
 from .redaction import Redacted, is_refusal, one_line, redacted, without_values
 
 EVENTS = "muster.events"
@@ -78,6 +79,8 @@ class AsJson(logging.Formatter):
         }
         if request := getattr(record, "request_id", ""):
             fields["request"] = request
+        if trace := traces.trace_id():
+            fields["trace_id"] = trace
         if status := getattr(record, "status_code", None):
             fields["status"] = status
         found = _clean({**fields, **getattr(record, "event", {})})

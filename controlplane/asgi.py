@@ -18,19 +18,22 @@ django_pages = get_asgi_application()
 from django.conf import settings  # noqa: E402
 from django.urls import reverse  # noqa: E402
 
+from common import traces  # noqa: E402
 from common.db_timeout import answer_within  # noqa: E402
 from common.startup_checks import announce  # noqa: E402
 from controlplane import metrics  # noqa: E402
 from controlplane.form_input import CarefulRequest  # noqa: E402
 from controlplane.limits import Bounded  # noqa: E402
+from controlplane.traced import Lifespan  # noqa: E402
 from jobs.ingest.asgi import AgentDoor  # noqa: E402 - models can be imported only now
 
 django_pages.request_class = CarefulRequest
 # Batches have their own entry point and limit; everything else is bounded before Django reads it.
-application = AgentDoor(Bounded(django_pages))
+application = Lifespan(AgentDoor(Bounded(django_pages)))
 answer_within(settings.MUSTER_DB_SECONDS)
 announce()
 metrics.serve(rows=True)
+traces.start("web")
 sys.setswitchinterval(SWITCH_SECONDS)
 reverse("jobs")  # imports every view now, so that neither the first request nor the garbage collector pays for it
 gc_tuning.settle()

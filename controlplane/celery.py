@@ -9,11 +9,11 @@ from celery import Celery
 from celery.signals import setup_logging, task_postrun, task_prerun, worker_init
 from django.conf import settings
 
-from common import request_ids
+from common import request_ids, traces
 from common.doorbell import CAUSE
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
-app = Celery("muster")
+app = Celery("muster", task_cls="controlplane.traced:TracedTask")
 app.set_default()  # for every thread: doorbells ring from one of their own
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
@@ -28,10 +28,11 @@ def _log_as_the_others_do(loglevel: int, **_: Any) -> None:
     logging.getLogger().setLevel(loglevel)
 
 
-def _serve_metrics(**_: Any) -> None:
+def _start_watching(**_: Any) -> None:
     from . import metrics  # models can be imported only now
 
     metrics.serve()
+    traces.start("tasks")
 
 
 def _note_cause(task: Any, **_: Any) -> None:
@@ -47,4 +48,4 @@ def _forget_cause(**_: Any) -> None:
 setup_logging.connect(_log_as_the_others_do)
 task_prerun.connect(_note_cause)
 task_postrun.connect(_forget_cause)
-worker_init.connect(_serve_metrics)
+worker_init.connect(_start_watching)

@@ -3,7 +3,7 @@
 WEB = (
     *("-m", "uvicorn", "controlplane.asgi:application", "--loop", "uvloop"),
     *("--http", "controlplane.http_protocol:BoundedHttp"),
-    *("--no-access-log", "--timeout-graceful-shutdown", "3", "--lifespan", "off"),
+    *("--no-access-log", "--timeout-graceful-shutdown", "3", "--lifespan", "on"),
     *("--no-server-header", "--no-proxy-headers"),  # which proxies are trusted: MUSTER_TRUSTED_PROXIES
 )
 TASKS = (

@@ -58,6 +58,13 @@ def _stored_files(name: str, text: str) -> dict[str, Any]:
         raise ImproperlyConfigured(str(error)) from error
 
 
+def _collector(name: str, text: str) -> str:
+    try:
+        return addresses.collector(text, name=name)
+    except environment.BadSetting as error:
+        raise ImproperlyConfigured(str(error)) from error
+
+
 def _clusters(text: str) -> dict[str, dict[str, Any]]:
     """Read alias -> BACKEND and OPTIONS; the value itself may hold secrets and stands in no error."""
     try:
@@ -108,9 +115,19 @@ INSTALLED_APPS = [
     "jobs",
     "controlplane",
 ]
+# The address of an OpenTelemetry collector. Above MIDDLEWARE, which has one more where it is set.
+MUSTER_TRACES = _collector("MUSTER_TRACES", os.environ.get("MUSTER_TRACES", ""))
+MUSTER_TRACES_SAMPLE = _number("MUSTER_TRACES_SAMPLE", 0.1)
+if MUSTER_TRACES_SAMPLE > 1:
+    raise ImproperlyConfigured(
+        f"MUSTER_TRACES_SAMPLE is {MUSTER_TRACES_SAMPLE:g}; it is the share of traces that are recorded, from 0 to 1, such as 0.1"
+    )
+MUSTER_TRACES_HEADERS = _secret("OTEL_EXPORTER_OTLP_HEADERS")
+
 MIDDLEWARE = [
     "common.db_connections.GiveBack",
     "common.request_ids.NoteRequestId",
+    *(["controlplane.traced.Traced"] if MUSTER_TRACES else []),
     "controlplane.metrics.Timed",
     "django.middleware.security.SecurityMiddleware",
     "controlplane.security.SecurityHeaders",

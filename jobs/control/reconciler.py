@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from common import faultpoints
+from common import faultpoints, traces
 from common.errors import LeaseLost, Refused, Sealed, Unreachable
 from jobs.clusters import Cluster, Expected
 from jobs.core.lifecycle import ON_CLUSTER, STOP_TICK, JobView, Phase, Step, StopReason, decide
@@ -135,6 +135,7 @@ def advance(
         # once the place is replaced, the old replica's log is not read any more
         step = replace(step, replace=(), requeue_after=STOP_TICK)
     held = store.record(held, seen=seen, step=step, now=clock())
+    traces.note(attempt=held.view.attempt, cluster=held.cluster)
     if step.to is not None and held.view.phase is not step.to:
         return held, timedelta(0)  # the phase changed meanwhile; decide again with the current row
     if held.view.phase in ON_CLUSTER and not backfill_logs(held, seen=seen, cluster=cluster, now=clock()):

@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from django.db import connections
 from django.utils import timezone
 
-from common import measures
+from common import measures, traces
 from jobs import clusters
 from jobs.models import Job
 
@@ -47,14 +47,15 @@ def visit_job(job: int) -> timedelta | None:
     owner = f"{socket.gethostname()}:{os.getpid()}:{threading.get_ident()}"
     began, outcome = time.perf_counter(), "failed"
     try:
-        after = visit(
-            job,
-            store=DjangoStore(),
-            clusters=clusters.get,
-            clock=timezone.now,
-            owner=owner,
-            backfill_logs=container_logs.backfill,
-        )
+        with traces.span("visit", job=job):
+            after = visit(
+                job,
+                store=DjangoStore(),
+                clusters=clusters.get,
+                clock=timezone.now,
+                owner=owner,
+                backfill_logs=container_logs.backfill,
+            )
         outcome = "done"
         return after
     finally:

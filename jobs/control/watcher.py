@@ -12,7 +12,7 @@ from django.conf import settings
 from django.db import DatabaseError, connections
 from django.utils import timezone
 
-from common import doorbell, faultpoints
+from common import doorbell, faultpoints, traces
 from common.errors import ClusterError
 from jobs import clusters
 from jobs.core.verdict import ReplicaUpdate
@@ -43,8 +43,9 @@ def follow(alias: str, stop: threading.Event) -> None:
         if stop.is_set():
             return
         if run:
-            with faultpoints.around("watcher.ring"):
-                doorbell.poke_now("jobs.reconcile", replica_status.job_of(run))
+            job = replica_status.job_of(run)
+            with traces.span("change", job=job, cluster=alias), faultpoints.around("watcher.ring"):
+                doorbell.poke_now("jobs.reconcile", job)
 
 
 def write(alias: str, stop: threading.Event) -> None:
@@ -70,17 +71,21 @@ class Writer:
     def take(self, updates: list[ReplicaUpdate]) -> None:
         self._waiting |= {_which(one): one for one in updates}
         if self._waiting:
-            written = replica_status.write(self._waiting.values(), now=timezone.now())
-            self._waiting = {}
-            if not self._starting:
-                self._again_at = self._clock() + AGAIN_SECONDS
-            self._starting |= written.starting
-            _ring(written.complete)
+            with traces.span("replica updates"):
+                self._write()
         # Keep poking until the job leaves STARTING: the cached view of the process that visits it may be behind ours.
         if self._starting and self._clock() > self._again_at:
             self._starting = replica_status.complete(self._starting)
             self._again_at = self._clock() + AGAIN_SECONDS
             _ring(self._starting)
+
+    def _write(self) -> None:
+        written = replica_status.write(self._waiting.values(), now=timezone.now())
+        self._waiting = {}
+        if not self._starting:
+            self._again_at = self._clock() + AGAIN_SECONDS
+        self._starting |= written.starting
+        _ring(written.complete)
 
 
 def _ring(complete: Iterable[int]) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 from django.conf import settings
 
-from common import measures
+from common import measures, traces
 from common.shared_rates import buckets
 from jobs.core.agent_identity import AgentIdentity
 from jobs.core.batch import MAX_BATCH_BYTES
@@ -52,7 +52,9 @@ class AgentDoor:
         if scope["type"] == "http" and scope["path"] == PATH and scope["method"] == "POST":
             with suppress(ConnectionAbortedError):  # the client is gone and needs no answer
                 began = time.perf_counter()
-                found = await self._answer(dict(scope["headers"]), receive)
+                with traces.span("batch", kind=traces.Kind.SERVER):
+                    found = await self._answer(dict(scope["headers"]), receive)
+                    traces.note(status=found.status)
                 measures.batches.labels(str(found.status)).observe(time.perf_counter() - began)
                 await _send(send, found)
         else:
@@ -63,6 +65,7 @@ class AgentDoor:
         identity = bearer(headers.get(b"authorization", b"").decode("latin-1"))
         if identity is None:
             return refused(401, "this is not an agent's token")
+        traces.note(job=identity.job, attempt=identity.attempt, role=identity.role, replica=identity.index)
         if seconds := buckets.take(f"batches {identity}", per_minute=settings.MUSTER_RATE_AGENT):
             return refused(429, f"more than {settings.MUSTER_RATE_AGENT} batches a minute", retry_after=seconds)
         # Without one it may have any length; Python refuses to read one of thousands of digits.
@@ -103,7 +106,9 @@ class AgentDoor:
         if body is None:
             return refused(413, f"a batch has at most {MAX_BATCH_BYTES} bytes")
         async with self.turns.turn(who):
-            return await asyncio.get_running_loop().run_in_executor(self.threads, answer, identity, body)
+            return await asyncio.get_running_loop().run_in_executor(
+                self.threads, traces.carried(answer), identity, body
+            )
 
 
 async def _body(receive: Receive) -> bytes | None:

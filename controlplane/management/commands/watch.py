@@ -6,7 +6,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from common import gc_tuning
+from common import gc_tuning, traces
 from common.leadership import Leadership
 from controlplane import metrics
 from jobs.control.watcher import watch
@@ -21,6 +21,7 @@ class Command(BaseCommand):
             signal.signal(number, lambda *_: stop.set())
         gc_tuning.settle()
         metrics.serve()
+        traces.start("watcher")
         lead = Leadership("watcher")
         if not lead.wait(stop):
             return

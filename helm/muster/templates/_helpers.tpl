@@ -85,6 +85,15 @@ http://{{ include "muster.name" . }}.{{ .Release.Namespace }}.svc{{ if ne (int .
 - name: MUSTER_METRICS
   value: {{ printf "0.0.0.0:%v" .Values.metrics.port | quote }}
 {{- end }}
+{{- with .Values.traces.collector }}
+- name: MUSTER_TRACES
+  value: {{ . | quote }}
+- name: MUSTER_TRACES_SAMPLE
+  value: {{ $.Values.traces.sample | quote }}
+{{- if $.Values.traces.hasHeaders }}
+- {name: OTEL_EXPORTER_OTLP_HEADERS_FILE, value: /run/keys/traces_headers}
+{{- end }}
+{{- end }}
 - name: MUSTER_CLUSTERS
   value: {{ include "muster.clusters" . | quote }}
 {{- range $name, $value := .Values.settings }}
@@ -132,7 +141,7 @@ capabilities: {drop: [ALL]}
   secret:
     secretName: {{ include "muster.secret" . }}
     defaultMode: 0440
-    items: [{key: secret_key, path: secret_key}, {key: database_url, path: database_url}, {key: redis_url, path: redis_url}{{ if .Values.secrets.hasOldKeys }}, {key: old_secret_keys, path: old_secret_keys}{{ end }}{{ if .Values.data.objectStorage }}, {key: files_url, path: files_url}{{ end }}]
+    items: [{key: secret_key, path: secret_key}, {key: database_url, path: database_url}, {key: redis_url, path: redis_url}{{ if .Values.secrets.hasOldKeys }}, {key: old_secret_keys, path: old_secret_keys}{{ end }}{{ if .Values.data.objectStorage }}, {key: files_url, path: files_url}{{ end }}{{ if and .Values.traces.collector .Values.traces.hasHeaders }}, {key: traces_headers, path: traces_headers}{{ end }}]
 - name: tmp
   emptyDir: {}
 {{- if .Values.clusterFiles }}

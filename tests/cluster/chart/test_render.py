@@ -59,6 +59,9 @@ def test_helm_has_nothing_to_object(render, example):
         (("clusters.lab.NAMESPACE=x",), "IMAGE"),
         (("service.port=70000",), "/service/port"),
         (("postgres.size=ten",), "/postgres/size"),
+        (("traces.collector=collector:4318",), "/traces/collector"),
+        (("traces.sample=10",), "/traces/sample"),
+        (("settings.MUSTER_TRACES=http://c",), "MUSTER_TRACES"),
     ],
 )
 def test_a_wrong_value_is_refused_by_name(render, words, said):
@@ -115,6 +118,19 @@ def test_the_migration_is_a_hook_where_the_database_is_outside(render, example, 
     assert (job["metadata"]["name"], job["metadata"].get("annotations", {}).get("helm.sh/hook")) == (name, hook)
     assert ("activeDeadlineSeconds" in job["spec"]) is bool(hook), "it must not go on after its upgrade has failed"
     assert job["spec"]["template"]["spec"]["containers"][0]["args"] == ["migrate", "--first-admin", "admin"]
+
+
+def test_every_process_sends_its_spans_to_the_collector(render):
+    assert "MUSTER_TRACES" not in str(render("ingress"))
+    words = ("traces.collector=http://c:4318", "traces.sample=0.5", "traces.hasHeaders=true")
+    found = render("ingress", *(part for word in words for part in ("--set", word)))
+    deployed = [one["spec"]["template"]["spec"] for one in found if one["kind"] == "Deployment"]
+    assert len(deployed) == 4
+    for pod in deployed:
+        env = {one["name"]: one["value"] for one in pod["containers"][0]["env"]}
+        assert (env["MUSTER_TRACES"], env["MUSTER_TRACES_SAMPLE"]) == ("http://c:4318", "0.5")
+        keys = next(one["secret"]["items"] for one in pod["volumes"] if one["name"] == "keys")
+        assert {"key": "traces_headers", "path": Path(env["OTEL_EXPORTER_OTLP_HEADERS_FILE"]).name} in keys
 
 
 def test_a_new_version_does_not_restart_the_charts_own_servers(render):

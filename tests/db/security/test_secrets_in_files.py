@@ -18,7 +18,7 @@ from django.conf import settings as s
 d = s.DATABASES["default"]
 files = s.STORAGES["default"]["OPTIONS"]
 print(s.SECRET_KEY, *s.SECRET_KEY_FALLBACKS, d["PASSWORD"], s.REDIS_URL, s.CELERY_BROKER_URL, *s.CLUSTERS)
-print(*(files[which]["OPTIONS"]["secret_key"] for which in ("new", "old")))
+print(*(files[which]["OPTIONS"]["secret_key"] for which in ("new", "old")), s.MUSTER_TRACES_HEADERS)
 """
 VALUES = {
     "MUSTER_SECRET_KEY": "key-from-a-file",
@@ -28,6 +28,7 @@ VALUES = {
     "MUSTER_CLUSTERS": '{"there": {"BACKEND": "x"}}',
     "MUSTER_FILES": "s3://key:files-from-a-file@bucket",
     "MUSTER_OLD_FILES": "s3://key:old-files-from-a-file@bucket",
+    "OTEL_EXPORTER_OTLP_HEADERS": "authorization=headers-from-a-file",
 }
 
 
@@ -49,7 +50,7 @@ def test_each_setting_is_read_from_its_file(files):
     assert set(VALUES) == set(SECRETS)
     url = "redis://:redis-from-a-file@h/0"
     said = read_settings(files)
-    stores = ["files-from-a-file", "old-files-from-a-file"]
+    stores = ["files-from-a-file", "old-files-from-a-file", "authorization=headers-from-a-file"]
     assert said.stdout.split() == ["key-from-a-file", "older", "oldest", "pass-from-a-file", url, url, "there", *stores], (
         said.stderr
     )

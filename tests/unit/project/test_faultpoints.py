@@ -46,6 +46,7 @@ NO_ROWS = frozenset(
         ("frames.py", "found"),
         ("garbage.py", "digests"),
         ("manifest.py", "tree"),
+        ("trace_export.py", "Resource"),
         ("translate.py", "segment"),
         ("translate.py", "setdefault"),
         ("packing.py", "digest"),

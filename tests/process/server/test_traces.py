@@ -1,0 +1,239 @@
+"""One trace leads from a request through its tasks to the cluster, and a collector that fails delays nothing."""
+
+import json
+import secrets
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import httpx
+import pytest
+
+from tests.process.server.conftest import ROOT, until
+from tests.support.collector import Collector, Span, collect
+from tests.support.patience import PATIENCE_SECONDS
+
+REQUEST = "request-of-the-test"
+WEB = ("web", "--host", "127.0.0.1", "--port")
+PEOPLE = """
+    from accounts.models import Membership, Role, Team, Token, User
+    from queues.models import Queue
+    team = Team.objects.create(name="nlp")
+    user = User.objects.create_user("ann", password="a-password-of-ann")
+    Membership.objects.create(user=user, team=team, role=Role.MEMBER)
+    Queue.objects.create(name="default", team=team, cluster="local", nominal=8)
+    print(Token.issue(user, "x", scope="manage")[1])
+"""
+
+
+@pytest.fixture
+def token(server, database) -> str:
+    database.create()
+    assert server.run("migrate")[0] == 0
+    return in_django(server, PEOPLE).strip()
+
+
+def in_django(server, code: str, **env: str) -> str:
+    text = "import django; django.setup()\n" + textwrap.dedent(code)
+    done = subprocess.run(
+        [sys.executable, "-c", text], env=server.env | env, cwd=ROOT, capture_output=True, text=True, check=False,
+        timeout=PATIENCE_SECONDS,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@contextmanager
+def running(server, collector: Collector, *words: str, **env: str) -> Iterator[object]:
+    traced = {"MUSTER_TRACES": collector.url, "MUSTER_TRACES_SAMPLE": "1", **env}
+    with server.start(*words, **traced) as process:
+        if words[0] == "web":
+            until(lambda: answered(server.port) == 200)
+        yield process
+
+
+def answered(port: int, path: str = "/healthz", **headers: str) -> int:
+    try:
+        return httpx.get(f"http://127.0.0.1:{port}{path}", timeout=60, headers=headers).status_code
+    except httpx.TransportError:
+        return 0
+
+
+def named(spans: list[Span], name: str) -> list[Span]:
+    return [one for one in spans if one.name == name]
+
+
+def test_a_submission_its_tasks_and_the_cluster_are_one_trace(server, token, database):
+    local = {"MUSTER_LOCAL_JOBS": "1", "MUSTER_PUBLIC_URL": f"http://127.0.0.1:{server.port}"}
+    with (
+        collect() as collector,
+        running(server, collector, *WEB, str(server.port), **local),
+        running(server, collector, "tasks", **local),
+    ):
+        # The sweeper may be quicker than the doorbell, above all while `tasks` starts; its visits are their own traces.
+        job, spans = until(lambda: launched_by_its_request(server, token, collector))
+        (call,) = named(spans, "cluster.apply")
+        assert [one.name for one in above(spans, call)] == [
+            "visit", "task jobs.reconcile", "scheduler.queue", "task jobs.schedule", "services.submit",
+            "POST api-job-list",
+        ]  # fmt: skip
+        visit, request = above(spans, call)[0], above(spans, call)[-1]
+        assert (visit.facts["muster.job"], visit.facts["muster.attempt"], visit.facts["muster.cluster"]) == (
+            job, 1, "local",
+        )  # fmt: skip
+        assert (request.process, call.process) == ("web", "tasks")
+        assert {one.facts["muster.request_id"] for one in spans if "muster.request_id" in one.facts} == {REQUEST}
+        inserts = named(spans, "INSERT")
+        assert inserts and all("%s" in one.facts["db.query.text"] for one in inserts)
+        for (one,) in database.run("SELECT id FROM jobs_job WHERE finished_at IS NULL"):  # it leaves no process behind
+            asked = httpx.post(
+                f"http://127.0.0.1:{server.port}/api/v1/jobs/{one}/cancel", headers={"Authorization": f"Bearer {token}"}
+            )
+            assert asked.status_code in (200, 202, 409), asked.text
+        until(lambda: database.run("SELECT count(*) FROM jobs_job WHERE finished_at IS NULL") == [(0,)])
+        for secret in (token, "hunter2", "secret-name", "a-password-of-ann", "token="):
+            assert not [one for one in collector.spans if secret in str(one)], secret
+        assert {one.events for one in collector.spans} == {0}
+
+
+def launched_by_its_request(server, token: str, collector: Collector) -> tuple[int, list[Span]] | None:
+    """Submit a job; return its id and the trace of the request, if that is what launched it."""
+    wanted = {
+        "name": f"secret-name-{secrets.token_hex(4)}", "queue": "default", "framework": "plain", "command": ["true"],
+        "env": {"WANDB_API_KEY": "hunter2hunter2"},
+    }  # fmt: skip
+    sent = httpx.post(
+        f"http://127.0.0.1:{server.port}/api/v1/jobs?token={token}", json=wanted, timeout=60,
+        headers={"Authorization": f"Bearer {token}", "X-Request-ID": REQUEST},
+    )  # fmt: skip
+    assert sent.status_code == 201, sent.text
+    job = sent.json()["id"]
+    launch = collector.until(lambda spans: launch_of(spans, job))
+    spans = collector.until(lambda spans: ended(spans, launch.trace))
+    return (job, spans) if named(spans, "POST api-job-list") else None
+
+
+def launch_of(spans: list[Span], job: int) -> Span | None:
+    visits = {one.id for one in named(spans, "visit") if one.facts.get("muster.job") == job}
+    return next((one for one in named(spans, "cluster.apply") if one.parent in visits), None)
+
+
+def ended(spans: list[Span], trace: str) -> list[Span]:
+    """The trace's spans, once every parent is there."""
+    found = [one for one in spans if one.trace == trace]
+    ids = {one.id for one in found}
+    return found if all(not one.parent or one.parent in ids for one in found) else []
+
+
+def above(spans: list[Span], one: Span) -> list[Span]:
+    of = {span.id: span for span in spans}
+    found = []
+    while one.parent:
+        one = of[one.parent]
+        found.append(one)
+    return found
+
+
+def test_without_the_setting_nothing_of_opentelemetry_is_imported(server, token):
+    found = in_django(
+        server,
+        """
+        import sys
+        import controlplane.asgi, controlplane.celery, jobs.tasks, jobs.control.watcher
+        from django.test import Client
+        from celery.signals import worker_init
+        worker_init.send(sender=None)
+        assert Client().get("/login", headers={"Host": "localhost"}).status_code == 200
+        jobs.tasks.schedule.apply()
+        names = ("opentelemetry", "google.protobuf")
+        print([name for name, module in sys.modules.items() if module and name.startswith(names)])
+        """,
+    )
+    assert found.strip().endswith("[]")
+
+
+def test_a_line_of_the_log_names_its_trace_and_the_last_spans_are_sent_at_the_end(server, token):
+    with (
+        collect() as collector,
+        running(server, collector, *WEB, str(server.port), MUSTER_LOG_FORMAT="json") as web,
+    ):
+        sent = httpx.post(f"http://127.0.0.1:{server.port}/login?token=hunter2", headers={"X-Request-ID": REQUEST})
+        assert sent.status_code == 403  # without the form's token
+        web.end()
+        (span,) = [one for one in collector.spans if one.facts.get("muster.request_id") == REQUEST]
+        assert span.name == "POST login" and span.facts["http.response.status_code"] == 403 and not span.is_error
+        lines = [json.loads(line) for line in web.said.splitlines() if "Forbidden" in line]
+        assert [(one["request"], one["trace_id"]) for one in lines] == [(REQUEST, span.trace)]
+        assert not [one for one in collector.spans if "hunter2" in str(one)]
+        assert {one.service for one in collector.spans} == {"muster"}
+
+
+def test_a_callers_trace_goes_on_whatever_the_share_and_its_decision_holds(server, token):
+    yes, no = "0af7651916cd43dd8448eb211c80319c", "1af7651916cd43dd8448eb211c80319c"
+    with (
+        collect() as collector,
+        running(server, collector, *WEB, str(server.port), MUSTER_TRACES_SAMPLE="0") as web,
+    ):
+        assert answered(server.port, "/login", traceparent=f"00-{no}-b7ad6b7169203331-00") == 200
+        assert answered(server.port, "/login") == 200
+        assert answered(server.port, "/login", traceparent="00-no-trace-01") == 200
+        assert answered(server.port, "/login", traceparent=f"00-{yes}-b7ad6b7169203331-01") == 200
+        web.end()
+        assert {one.trace for one in collector.spans} == {yes}
+        assert "b7ad6b7169203331" in {one.parent for one in collector.spans}
+
+
+def test_a_collector_that_hangs_delays_no_request_and_no_end(server, token):
+    over = threading.Event()
+    with collect() as collector:
+        collector.answer = lambda request: over.wait(PATIENCE_SECONDS) and None
+        try:
+            with running(server, collector, *WEB, str(server.port)) as web:
+                assert answered(server.port, "/login") == 200
+                assert collector.asked.wait(PATIENCE_SECONDS)
+                for _ in range(20):
+                    assert answered(server.port, "/login") == 200
+                web.end()
+        finally:
+            over.set()
+    assert web.said.count("spans not sent") <= 1
+
+
+def test_a_collector_that_is_away_is_one_line(server, token):
+    with collect() as collector:
+        away = Collector(url=collector.url)
+    with running(server, away, *WEB, str(server.port)) as web:
+        assert answered(server.port, "/login") == 200
+        web.until_said(f"spans not sent to {away.url} (MUSTER_TRACES)")
+        for _ in range(20):
+            assert answered(server.port, "/login") == 200
+        web.end()
+    assert web.said.count("spans not sent") == 1 and "Traceback" not in web.said
+    assert not [line for line in web.said.splitlines() if "opentelemetry" in line.lower()], web.said
+
+
+def test_credentials_for_the_collector_come_from_a_file(server, token, tmp_path):
+    (tmp_path / "headers").write_text("Authorization=Bearer%20of-the-collector,x-tenant=lab\n")
+    headers = {"OTEL_EXPORTER_OTLP_HEADERS_FILE": str(tmp_path / "headers")}
+    with collect() as collector, running(server, collector, *WEB, str(server.port), **headers) as web:
+        assert answered(server.port, "/login") == 200
+        web.end()
+        sent = {name.lower(): value for name, value in collector.headers[0].items()}
+    assert (sent["authorization"], sent["x-tenant"]) == ("Bearer of-the-collector", "lab")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("MUSTER_TRACES", "collector:4318", "MUSTER_TRACES is 'collector:4318'; it must be the address of an OTLP/HTTP"),
+        ("MUSTER_TRACES", "http://ann:hunter2@c:4318", "credentials belong in OTEL_EXPORTER_OTLP_HEADERS"),
+        ("MUSTER_TRACES_SAMPLE", "10", "MUSTER_TRACES_SAMPLE is 10; it is the share of traces that are recorded, from 0 to 1"),
+        ("MUSTER_TRACES_SAMPLE", "all", "MUSTER_TRACES_SAMPLE is 'all'; it must be a number"),
+    ],
+)  # fmt: skip
+def test_a_wrong_setting_is_one_line(server, name, value, said):
+    code, text = server.run("web", **{name: value})
+    assert code == 1 and said in text and "hunter2" not in text and len(text.splitlines()) == 1
