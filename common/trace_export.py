@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 
 PATH = "/v1/traces"  # OTLP/HTTP
 BATCH = 512  # spans in one message
-MOST_WAITING = 4096  # about 8 MB; later spans are dropped and counted
+MOST_WAITING = 4096  # spans; later ones are dropped and counted
 GATHER_SECONDS = 1.0
 SEND_SECONDS = 1.5  # for one message; a collector that hangs holds up only the thread that sends
 REST_SECONDS = 5.0  # after a failure
@@ -60,7 +60,7 @@ def start(*, process: str, collector: str, share: float, headers: str) -> "SdkTr
         timeout=SEND_SECONDS,
         compression=Compression.Gzip,
     )
-    sender = Sender(exporter, collector=collector, reason=reasons.last)
+    sender = Sender(exporter, collector=collector, reason=reasons.take)
     provider = TracerProvider(
         resource=Resource.create(
             {
@@ -180,9 +180,10 @@ class Sender(SpanProcessor):
         while batch := self._next():
             if self._send(batch):
                 continue
+            reason = self._reason()
             with self._news:
                 self._lost += len(batch)
-                self._warn()
+                self._warn(reason)
                 if self._news.wait_for(lambda: self._is_over, REST_SECONDS):
                     return
 
@@ -200,29 +201,31 @@ class Sender(SpanProcessor):
             log.exception("spans were not sent")
             return False
 
-    def _warn(self) -> None:
+    def _warn(self, reason: str) -> None:
         now = time.monotonic()
         if now - self._warned_at >= WARN_EVERY_SECONDS:
             self._warned_at = now
-            log.warning("%d spans not sent to %s (MUSTER_TRACES): %s", self._lost, self._collector, self._reason())
+            log.warning("%d spans not sent to %s (MUSTER_TRACES): %s", self._lost, self._collector, reason)
             self._lost = 0
 
 
 class _Reasons(logging.Handler):
-    """Keeps the exporter's last message for our own line: by itself it writes one for every attempt."""
+    """Keeps what the exporter says for our own line: by itself it writes several for every attempt."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._last: logging.LogRecord | None = None
+        self._first: logging.LogRecord | None = None
         exporters = logging.getLogger("opentelemetry.exporter")
         exporters.propagate = False
         exporters.handlers = [self]
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._last = record
+        self._first = self._first or record  # the later ones only say that it gives up
 
-    def last(self) -> str:
-        return self._last.getMessage() if self._last else "no reason given"
+    def take(self) -> str:
+        """Return the first message since the last call."""
+        found, self._first = self._first, None
+        return found.getMessage() if found else "no reason given"
 
 
 def watch_statements(connection: Any, **_: Any) -> None:

@@ -32,7 +32,8 @@ class Service:
 
 def services() -> list[Service]:
     """Return what is recognised by address and port."""
-    return [*_database(), *_redis(), *_object_storage(settings.STORAGES["default"]), *_metrics(), *_clusters()]
+    storage = _object_storage(settings.STORAGES["default"])
+    return [*_database(), *_redis(), *storage, *_metrics(), *_collector(), *_clusters()]
 
 
 def named(host: str, port: int) -> str:
@@ -105,6 +106,11 @@ def _metrics() -> Iterator[Service]:
     host, _, port = settings.MUSTER_METRICS.rpartition(":")
     if port:
         yield Service("Muster's metrics", host.strip("[]"), int(port))
+
+
+def _collector() -> Iterator[Service]:
+    if found := _of_url("Muster's collector of traces", settings.MUSTER_TRACES):
+        yield found
 
 
 def _clusters() -> Iterator[Service]:

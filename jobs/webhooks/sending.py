@@ -14,7 +14,7 @@ from django.conf import settings
 from django.db.models import Min
 from django.utils import timezone
 
-from common import db_connections, faultpoints, measures
+from common import db_connections, faultpoints, measures, traces
 from common.errors import InvalidInput, MusterError
 from jobs.models import Delivery, Webhook
 
@@ -65,8 +65,9 @@ def claim(webhook: int, *, now: datetime) -> Claim | None:
 def deliver(found: Claim) -> Answer:
     """Send a claimed delivery and record how that ended."""
     db_connections.give_back()
-    answer = _send(found, now=timezone.now())
-    record(found, answer, now=timezone.now())
+    with traces.span("webhook"):
+        answer = _send(found, now=timezone.now())
+        record(found, answer, now=timezone.now())
     return answer
 
 

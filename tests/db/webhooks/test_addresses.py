@@ -104,6 +104,7 @@ def everything(settings, monkeypatch):
     monkeypatch.setitem(settings.DATABASES["default"], "PORT", "5432")
     settings.REDIS_URL = "redis://:pw@127.0.0.1:6390/0"
     settings.MUSTER_METRICS = "0.0.0.0:9090"
+    settings.MUSTER_TRACES = "http://10.0.0.4:4318"
     return settings
 
 
@@ -124,6 +125,7 @@ def test_the_installations_own_services_are_refused_even_in_allowed_networks(eve
         ("http://127.0.0.2:6390/", "Muster's Redis"),
         ("http://0.0.0.0:9090/metrics", "Muster's metrics"),
         ("http://127.0.0.1:9090/metrics", "Muster's metrics"),
+        ("http://10.0.0.4:4318/v1/traces", "Muster's collector of traces"),
         ("http://10.0.0.8:9000/bucket", "Muster's object storage"),
         ("http://10.0.0.6:9001/bucket", "Muster's object storage"),
         ("https://10.0.0.9:6443/api", "the API server of a cluster"),

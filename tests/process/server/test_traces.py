@@ -211,6 +211,7 @@ def test_a_collector_that_is_away_is_one_line(server, token):
         for _ in range(20):
             assert answered(server.port, "/login") == 200
         web.end()
+    assert "Connection refused" in web.said
     assert web.said.count("spans not sent") == 1 and "Traceback" not in web.said
     assert not [line for line in web.said.splitlines() if "opentelemetry" in line.lower()], web.said
 
