@@ -51,9 +51,16 @@ def test_each_setting_is_read_from_its_file(files):
     url = "redis://:redis-from-a-file@h/0"
     said = read_settings(files)
     stores = ["files-from-a-file", "old-files-from-a-file", "authorization=headers-from-a-file"]
-    assert said.stdout.split() == ["key-from-a-file", "older", "oldest", "pass-from-a-file", url, url, "there", *stores], (
-        said.stderr
-    )
+    assert said.stdout.split() == [
+        "key-from-a-file",
+        "older",
+        "oldest",
+        "pass-from-a-file",
+        url,
+        url,
+        "there",
+        *stores,
+    ], said.stderr
 
 
 @pytest.mark.parametrize(
