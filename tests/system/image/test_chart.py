@@ -30,7 +30,7 @@ from tests.support.machine import need
 from tests.support.patience import PATIENCE_SECONDS
 from tests.system.image.readme import commands
 
-pytestmark = pytest.mark.sampled  # takes five minutes; CI installs it each time
+pytestmark = pytest.mark.long
 SPACE, PORT = "muster", 18000
 CHECKOUT = helm.CHART.parents[1]
 PROCESSES = ("web", "tasks", "beat", "watcher")
@@ -207,7 +207,9 @@ def test_the_readmes_lines_install_it_and_jobs_run_through_an_upgrade(installed,
         notes = installed.shell(install)
         until(lambda: _are_ready(installed, count=4), installed.states)
     assert "helm -n muster test muster" in notes
-    password = re.search(r"admin signs in with (\S+) within", installed.shell(logs))[1]
+    # Printed once the tables are there, for which the others wait too.
+    said = until(lambda: re.search(r"admin signs in with (\S+) within", installed.shell(logs)), installed.states)
+    password = said[1]
     installed.upgrade(tag="0.1.0")
     until(lambda: _are_ready(installed), installed.states)
     with reached(installed):
