@@ -26,12 +26,12 @@ def move(*, say: Callable[[str], None]) -> Iterator[str]:
     if not isinstance(store, MovingStorage):
         raise NothingToMove(
             "MUSTER_OLD_FILES is not set: set MUSTER_FILES to where files go and MUSTER_OLD_FILES to where they are "
-            "(`folder` or an address), for every process, and start these anew"
+            "(`folder` or an address), for every process, and restart them"
         )
     with file_deletion.paused(say=say):
         while found := _pass(store, say):
             yield f"{found} files moved"
-    yield "nothing is left to move: unset MUSTER_OLD_FILES, start every process anew, and then delete the old files"
+    yield "nothing is left to move: unset MUSTER_OLD_FILES, restart every process, and then delete the old files"
 
 
 def _pass(store: MovingStorage, say: Callable[[str], None]) -> int:
