@@ -1,6 +1,5 @@
 """Two web processes on machines that share nothing but Postgres, Redis and a bucket; and how files get into the bucket."""
 
-import json
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -10,10 +9,8 @@ import httpx
 import pytest
 from muster import Client
 
-from tests.process.server.conftest import ROOT, Database, Server, until
+from tests.process.server.conftest import CLUSTERS, ROOT, Database, Server, until
 from tests.process.server.test_starting import answers
-
-CLUSTERS = json.dumps({"memory": {"BACKEND": "jobs.clusters.memory.MemoryCluster", "OPTIONS": {}}})
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """muster-server as the image runs it: real processes, on a database that does not exist yet."""
 
+import json
 import os
 import signal
 import subprocess
@@ -19,6 +20,7 @@ from embedded.ports import free_port
 from tests.support.patience import PATIENCE_SECONDS
 
 ROOT = Path(__file__).resolve().parents[3]
+CLUSTERS = json.dumps({"memory": {"BACKEND": "jobs.clusters.memory.MemoryCluster", "OPTIONS": {}}})  # of filling.py
 
 
 def until(true: Callable[[], Any]) -> Any:
