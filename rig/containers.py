@@ -11,19 +11,18 @@ import hashlib
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from embedded.ports import free_port
 
 from .image import packages
-from .processes import Process
+from .processes import Process, answers
 
 PROGRAMS = ("buildah", "podman", "runc", "mmdebstrap")
 DEBIAN = (*PROGRAMS, "netavark", "aardvark-dns", "fuse-overlayfs", "uidmap")
@@ -227,23 +226,18 @@ def registry(folder: Path, *, host: str) -> Iterator[str]:
     """Run a registry without TLS at this address of this machine and yield HOST:PORT. Raises NoContainers."""
     if not shutil.which(REGISTRY):
         _install(REGISTRY)
-    address = f"{host}:{free_port(host)}"
+    port = free_port(host)
+    address = f"{host}:{port}"
     settings = folder / "registry.json"  # which is YAML, too
     kept = {"filesystem": {"rootdirectory": str(folder / "registry")}}
     settings.write_text(json.dumps({"version": "0.1", "storage": kept, "http": {"addr": address}}))
     process = Process(REGISTRY, [REGISTRY, "serve", str(settings)], log=folder / "registry.log")
     process.start()
     try:
-        process.until(lambda: _answers(host, int(address.rpartition(":")[2])), seconds=60)
+        process.until(lambda: answers(host, port), seconds=60)
         yield address
     finally:
         process.stop()
-
-
-def _answers(host: str, port: int) -> bool:
-    with suppress(OSError), socket.create_connection((host, port), 1):
-        return True
-    return False
 
 
 def _install(*packages: str) -> None:

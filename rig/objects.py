@@ -2,7 +2,6 @@
 
 import contextlib
 import secrets
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
@@ -10,7 +9,7 @@ from urllib.parse import quote
 from embedded.ports import free_port
 
 from . import programs
-from .processes import Process
+from .processes import Process, answers
 
 SOURCES = (
     programs.Source(
@@ -39,18 +38,13 @@ class ObjectServer:
     def start(self) -> None:
         """Start, and return when it answers. Raises processes.DidNotStart."""
         self.process.start()
-        self.process.until(self._answers, seconds=START_SECONDS)
+        self.process.until(lambda: answers("127.0.0.1", self.port), seconds=START_SECONDS)
 
     def address(self, bucket: str, *, prefix: str = "") -> str:
         """Return the value of MUSTER_FILES for a bucket, which is created."""
         (self.files / bucket).mkdir(exist_ok=True)
         key = quote(self.secret_key, safe="")
         return f"s3://{self.access_key}:{key}@{bucket}/{prefix}?endpoint={self.endpoint}&region={REGION}"
-
-    def _answers(self) -> bool:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
-            return True
-        return False
 
 
 @contextlib.contextmanager

@@ -1,8 +1,10 @@
 """Run the programs as child processes: they die with us, and no other processes are ever touched."""
 
+import contextlib
 import ctypes
 import os
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping
@@ -10,6 +12,13 @@ from pathlib import Path
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _libc = ctypes.CDLL(None)
+
+
+def answers(host: str, port: int) -> bool:
+    """Return whether something listens there."""
+    with contextlib.suppress(OSError), socket.create_connection((host, port), 1):
+        return True
+    return False
 
 
 class DidNotStart(Exception):
