@@ -16,6 +16,7 @@ from django.core.files.storage import default_storage
 from django.core.management import call_command
 from django.db import connection, connections, transaction
 from django.db.migrations.executor import MigrationExecutor
+from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
 from psycopg import sql
 
@@ -83,7 +84,7 @@ def _check_key(archive: Reader) -> None:
 
 def _check_release(archive: Reader) -> None:
     """Refuse what a newer release wrote: its tables are unknown here."""
-    known = set(MigrationExecutor(connection).loader.disk_migrations or {})
+    known = set(MigrationLoader(None).disk_migrations or {})  # without the database, which may still be away
     newer = [f"{app}.{name}" for app, name in _state(archive) if (app, name) not in known]
     if newer:
         raise BadArchive(
