@@ -6,6 +6,8 @@ CLUSTERS = {alias: {"BACKEND": module.Class, "OPTIONS": {...}}}, in the manner o
 import json
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
@@ -22,12 +24,19 @@ VERSION = "0.1.0"
 _Number = TypeVar("_Number", int, float)
 
 
-def _secret(name: str, default: str = "") -> str:
-    """Return a secret from the environment, or from the file that NAME_FILE names there."""
+@contextmanager
+def _reading() -> Iterator[None]:
+    """Turn a bad setting into Django's error for it, which our commands show as one line."""
     try:
-        return environment.secret(name, default)
+        yield
     except environment.BadSetting as error:
         raise ImproperlyConfigured(str(error)) from error
+
+
+def _secret(name: str, default: str = "") -> str:
+    """Return a secret from the environment, or from the file that NAME_FILE names there."""
+    with _reading():
+        return environment.secret(name, default)
 
 
 def _flag(name: str, default: bool = False) -> bool:
@@ -36,10 +45,8 @@ def _flag(name: str, default: bool = False) -> bool:
 
 def _number(name: str, default: _Number, *, least: float = 0) -> _Number:
     """Return a number from the environment, whole where the default is."""
-    try:
+    with _reading():
         return type(default)(environment.number(name, default, least=least))
-    except environment.BadSetting as error:
-        raise ImproperlyConfigured(str(error)) from error
 
 
 def _networks(name: str) -> list[IPv4Network | IPv6Network]:
@@ -49,20 +56,6 @@ def _networks(name: str) -> list[IPv4Network | IPv6Network]:
         return [ip_network(one) for one in words]
     except ValueError as error:
         raise ImproperlyConfigured(f"{name}: {error}; it must be addresses or networks, such as 10.0.0.0/8") from error
-
-
-def _stored_files(name: str, text: str) -> dict[str, Any]:
-    try:
-        return addresses.files(text, name=name)
-    except environment.BadSetting as error:
-        raise ImproperlyConfigured(str(error)) from error
-
-
-def _collector(name: str, text: str) -> str:
-    try:
-        return addresses.collector(text, name=name)
-    except environment.BadSetting as error:
-        raise ImproperlyConfigured(str(error)) from error
 
 
 def _clusters(text: str) -> dict[str, dict[str, Any]]:
@@ -116,7 +109,8 @@ INSTALLED_APPS = [
     "controlplane",
 ]
 # The address of an OpenTelemetry collector. Above MIDDLEWARE, which has one more where it is set.
-MUSTER_TRACES = _collector("MUSTER_TRACES", os.environ.get("MUSTER_TRACES", ""))
+with _reading():
+    MUSTER_TRACES = addresses.collector(os.environ.get("MUSTER_TRACES", ""), name="MUSTER_TRACES")
 MUSTER_TRACES_SAMPLE = _number("MUSTER_TRACES_SAMPLE", 0.1)
 if MUSTER_TRACES_SAMPLE > 1:
     raise ImproperlyConfigured(
@@ -170,15 +164,13 @@ TEMPLATES = [
 _database_url = _secret("DATABASE_URL", "postgres://muster@127.0.0.1:5432/muster")
 REDIS_URL = _secret("REDIS_URL", "redis://127.0.0.1:6379/0")
 MUSTER_DB_SECONDS = _number("MUSTER_DB_SECONDS", 20, least=1)
-try:
+with _reading():
     DATABASES = {
         "default": addresses.database(
             _database_url, pool=_number("MUSTER_DB_POOL", 8, least=1), seconds=MUSTER_DB_SECONDS
         )
     }
     CELERY_BROKER_USE_SSL = addresses.broker_tls(REDIS_URL)
-except environment.BadSetting as error:
-    raise ImproperlyConfigured(str(error)) from error
 DATABASES["default"]["CONN_HEALTH_CHECKS"] = True  # a restarted Postgres leaves dead connections in the pool
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 AUTH_USER_MODEL = "accounts.User"
@@ -221,9 +213,11 @@ WHITENOISE_USE_FINDERS = STATIC_ROOT is None
 WHITENOISE_AUTOREFRESH = False
 # Code and logs of jobs, through Django's storage API: in a folder, or in a bucket.
 MEDIA_ROOT = DATA_DIR / "files"
-_files = _stored_files("MUSTER_FILES", _secret("MUSTER_FILES"))
-if _old := _secret("MUSTER_OLD_FILES"):
-    _old_files = _stored_files("MUSTER_OLD_FILES", "" if _old == "folder" else _old)
+with _reading():
+    _files = addresses.files(_secret("MUSTER_FILES"), name="MUSTER_FILES")
+    _old = _secret("MUSTER_OLD_FILES")
+    _old_files = addresses.files("" if _old == "folder" else _old, name="MUSTER_OLD_FILES")
+if _old:
     _files = {"BACKEND": "common.file_store.MovingStorage", "OPTIONS": {"new": _files, "old": _old_files}}
 STORAGES = {
     "default": _files,
