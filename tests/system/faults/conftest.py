@@ -93,6 +93,18 @@ def installation(tmp_path_factory) -> Iterator[RunningInstallation]:
         found.stop()
 
 
+@pytest.fixture
+def old(tmp_path) -> Iterator[RunningInstallation]:
+    """An installation that only this test has: to be upgraded, or to be lost."""
+    found = RunningInstallation(tmp_path / "old")
+    try:
+        found.start()
+        found.furnish()
+        yield found
+    finally:
+        found.stop()
+
+
 @pytest.fixture(scope="module")
 def phase_jobs(installation) -> PhaseJobs:
     return PhaseJobs(installation)

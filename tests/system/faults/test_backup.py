@@ -4,25 +4,12 @@ import shutil
 import subprocess
 import sys
 
-import pytest
-
 from embedded.home import remove_home
 from tests.system.faults.checks import read_claims
 from tests.system.faults.installation import ROOT, Api, RunningInstallation, until
 from tests.system.faults.test_minute import end_control_plane
 
 GAP_WORDS = "restored from a backup"
-
-
-@pytest.fixture
-def old(tmp_path):
-    found = RunningInstallation(tmp_path / "old")
-    try:
-        found.start()
-        found.furnish()
-        yield found
-    finally:
-        found.stop()
 
 
 def server(installation: RunningInstallation, *words: str) -> str:

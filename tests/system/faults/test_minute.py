@@ -26,18 +26,6 @@ class Migration(migrations.Migration):
 """
 
 
-@pytest.fixture
-def old(tmp_path):
-    """An installation to be upgraded, in a folder of its own."""
-    found = RunningInstallation(tmp_path / "old")
-    try:
-        found.start()
-        found.furnish()
-        yield found
-    finally:
-        found.stop()
-
-
 def next_release(folder: Path) -> Path:
     """A copy of this checkout with one more migration."""
     for name in (
