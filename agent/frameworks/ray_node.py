@@ -17,43 +17,11 @@ from typing import List, Optional
 
 from . import interpreters
 
-_BESIDE = f"{__package__}.ray_cluster"  # not imported here: running a module that its own package imports is warned of
+# Not imported here: running a module that its own package imports is warned of.
+_BESIDE, _STARTS = f"{__package__}.ray_cluster", f"{__package__}.ray_start"
 LOOK_SECONDS = 0.1
 TELL_SECONDS = 10.0  # until a wait is worth a line
 CONNECT_SECONDS = 2.0
-# Ray gives a node 30 s to register, which a busy machine may exceed (ray/_private/node.py; no setting changes that).
-_PATIENT = """
-import sys, time
-from ray.scripts.scripts import main
-try:
-    from ray._private import services
-    look, until = services.get_node, time.monotonic() + 120
-    def get_node(*given):
-        while True:
-            try:
-                return look(*given)
-            except RuntimeError:
-                if time.monotonic() > until:
-                    raise
-                time.sleep(0.1)
-    services.get_node = get_node
-except (ImportError, AttributeError):
-    pass  # another release of Ray
-"""
-_RUN = """
-sys.argv[0] = "ray"
-main()
-"""
-# The head's port answers a moment before the head's own node is known, and `ray start` fails in between.
-_JOIN = """
-try:
-    from ray._raylet import GcsClient
-    client = GcsClient(address=sys.argv.pop(1))
-    while not any(node.is_head_node and node.state == 0 for node in client.get_all_node_info(timeout=10).values()):
-        time.sleep(0.1)
-except (ImportError, AttributeError, TypeError):
-    pass  # another release of Ray, which may wait by itself
-"""
 
 
 def head(driver: List[str]) -> int:
@@ -108,8 +76,9 @@ def worker() -> int:
     node = subprocess.Popen(
         [
             interpreters.owner("ray"),
-            "-c",
-            _PATIENT + _JOIN + _RUN,
+            "-m",
+            _STARTS,
+            "--join",
             address,
             "start",
             f"--address={address}",
@@ -151,7 +120,7 @@ def _client_port() -> List[str]:
 def _start(words: List[str]) -> int:
     """Run `ray start`; return its exit code. What it says is shown only if it failed: else it is advice for a shell."""
     done = subprocess.run(
-        [interpreters.owner("ray"), "-c", _PATIENT + _RUN, "start", *words, *_shape()],
+        [interpreters.owner("ray"), "-m", _STARTS, "start", *words, *_shape()],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         check=False,

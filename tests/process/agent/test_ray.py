@@ -5,6 +5,8 @@ import sys
 import venv
 from pathlib import Path
 
+import pytest
+
 from tests.process.agent.bench import ENDED, Bench, free_port
 from tests.support.fake_control_plane import FakeControlPlane, Received
 from tests.support.patience import PATIENCE_SECONDS
@@ -28,6 +30,11 @@ held.clear()
 print("nodes", len(ray.nodes()), "cpus", ray.cluster_resources()["CPU"], flush=True)
 {then}
 """
+SLOW = """
+import sys, time
+if any(word.endswith(("dashboard/agent.py", "runtime_env/agent/main.py")) for word in sys.orig_argv):
+    time.sleep(20)
+"""
 START = ["ray", "start", "--address=$RAY_ADDRESS", "--block"]
 
 
@@ -35,13 +42,14 @@ class Cluster:
     """One attempt of a Ray job."""
 
     def __init__(
-        self, bench: Bench, *, workers: int = 2, then: str = "", init: str = "", cpus: int = 1, path: str = ""
-    ) -> None:
+        self, bench: Bench, *, workers: int = 2, then: str = "", init: str = "", cpus: int = 1, path: str = "",
+        modules: str = "",
+    ) -> None:  # fmt: skip
         self.bench = bench
         port = free_port()
         common = {
             "RAY_ADDRESS": f"127.0.0.1:{port}", "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "5" * 64, "RAY_LOG_TO_DRIVER": "0",
-            "RAY_USAGE_STATS_ENABLED": "0", "CUDA_VISIBLE_DEVICES": "", "PATH": f"{path}{BIN}:/usr/bin:/bin",
+            "RAY_USAGE_STATS_ENABLED": "0", "CUDA_VISIBLE_DEVICES": "", "PATH": f"{path}{BIN}:/usr/bin:/bin", "PYTHONPATH": modules,
         }  # fmt: skip
         told = {"framework": "ray", "processes": 0, "grace_seconds": 20}
         files = {"driver.py": DRIVER.format(init=init, then=then)}
@@ -79,6 +87,16 @@ def test_a_driver_finds_its_own_cluster_and_tasks_run_on_its_workers(bench: Benc
         printed
     )
     assert not any(line.startswith(("task ", ":")) for line in text), text
+
+
+@pytest.mark.long
+def test_a_node_whose_agents_start_slowly_still_joins(bench: Bench, tmp_path: Path) -> None:
+    """As on a busy machine or with packages on a slow volume: Ray's raylet aborts after 15 s without their ports."""
+    (tmp_path / "sitecustomize.py").write_text(SLOW)
+    cluster = Cluster(bench, workers=1, modules=str(tmp_path))
+    text = cluster.ended().texts()
+    assert cluster.code == 0, "\n".join(text)
+    assert "nodes 2 cpus 1.0" in text
 
 
 def test_a_driver_that_fails_and_leaves_actors_alive_leaves_no_process_and_no_files(bench: Bench) -> None:
