@@ -179,6 +179,7 @@ class Sender(SpanProcessor):
     def _run(self) -> None:
         while batch := self._next():
             if self._send(batch):
+                self._tell_of_dropped()
                 continue
             reason = self._reason()
             with self._news:
@@ -200,6 +201,11 @@ class Sender(SpanProcessor):
         except Exception:  # outermost handler of this thread; the exporter catches what it expects
             log.exception("spans were not sent")
             return False
+
+    def _tell_of_dropped(self) -> None:
+        with self._news:
+            if self._lost:
+                self._warn(f"more than {MOST_WAITING} ended before they could be sent")
 
     def _warn(self, reason: str) -> None:
         now = time.monotonic()

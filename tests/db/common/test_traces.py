@@ -142,7 +142,7 @@ def test_a_wake_up_carries_the_trace_of_its_caller_to_the_bells_thread(db, kept,
     assert sent[0][traces.HEADER].split("-")[1] == trace
 
 
-def test_a_span_never_waits_and_what_a_hanging_collector_does_not_take_is_dropped(kept, monkeypatch):
+def test_a_span_never_waits_and_what_a_hanging_collector_does_not_take_is_dropped(kept, monkeypatch, caplog):
     monkeypatch.setattr(trace_export, "MOST_WAITING", 10)
     kept.gate.clear()
     for _ in range(1000):
@@ -152,6 +152,9 @@ def test_a_span_never_waits_and_what_a_hanging_collector_does_not_take_is_droppe
     until(lambda: kept.spans)
     traces.stop()
     assert len(kept.spans) <= 10 + trace_export.BATCH
+    (line,) = [one for one in caplog.messages if "not sent" in one]
+    lost = f"{1000 - len(kept.spans)} spans not sent to http://c"
+    assert line == f"{lost} (MUSTER_TRACES): more than 10 ended before they could be sent"
 
 
 def test_failures_are_one_line_a_minute_and_sending_goes_on_afterwards(kept, monkeypatch, caplog):
