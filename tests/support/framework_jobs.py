@@ -96,7 +96,7 @@ class World(Protocol):
 
     def submit(self, script: str, **asked: Any) -> Any: ...
     def until_phase(self, job: Any, *phases: str) -> Any: ...
-    def until_line(self, job: Any, words: str) -> Any: ...
+    def until(self, job: Any, what: Callable[[Any], bool]) -> Any: ...
     def text(self, job: Any) -> list[str]: ...
     def shared(self, job: Any) -> Path: ...
     def kill(self, job: Any, replica: str) -> None: ...
@@ -104,13 +104,24 @@ class World(Protocol):
 
 
 def start(world: World, name: str, *, nodes: int = 2) -> Any:
-    """Submit the framework's job and return it once it is up."""
+    """Submit the framework's job and return it once every replica has printed its lines."""
     case = CASES[name]
     job = world.submit(
         case.script, command=case.command(nodes), framework=name, nodes=nodes, nproc_per_node=1, fields=case.fields
     )
-    world.until_line(job, UP)
+    _until_all_have_said(world, name, job, nodes=nodes, attempt=1)
     return job
+
+
+def _until_all_have_said(world: World, name: str, job: Any, *, nodes: int, attempt: int) -> None:
+    """Nothing else lets the first replica wait for the others: a worker that ends stops a helper that has not begun."""
+    awaited = {UP, *(f"{replica} says {LINES - 1}" for replica in CASES[name].replicas(nodes))}
+
+    def have_said(now: Any) -> bool:
+        assert now.phase not in ("failed", "succeeded", "cancelled"), (now.message, world.text(job))
+        return now.attempt == attempt and awaited <= {line.text for line in world.client.logs(job.id, attempt=attempt)}
+
+    world.until(job, have_said)
 
 
 def finish(world: World, job: Any) -> None:
@@ -132,8 +143,8 @@ def goes_on_after_a_suspension(world: World, name: str) -> None:
     world.client.suspend(job.id)
     world.until_phase(job, "suspended", "failed")
     assert world.left(job) == []
-    (world.shared(job) / "go").touch()
     world.client.resume(job.id)
+    _until_all_have_said(world, name, job, nodes=2, attempt=2)
     finish(world, job)
     for attempt in (1, 2):
         _has_each_line_once(world, name, job, attempt=attempt)
