@@ -68,4 +68,5 @@ def context() -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def image(engine, context) -> str:
-    return engine.build(context, tag=TAG, args={"REVISION": REVISION})
+    """Its id: the README's lines build an image of the same name, without a revision."""
+    return str(engine.inspect(engine.build(context, tag=TAG, args={"REVISION": REVISION}))["Id"])

@@ -71,7 +71,15 @@ class Compose:
             return 0
 
     def until_ready(self) -> None:
-        until(lambda: self.status() == 200, lambda: self("logs", check=False)[-4000:])
+        until(lambda: self.status() == 200, self.told)
+
+    def told(self) -> str:
+        """The end of what each service printed, and what became of it."""
+        states = self._engine.run("podman", "ps", "--all", f"--filter=name={self.project}", check=False).stdout
+        for one in ("postgres", "redis", "migrate", *PROCESSES):
+            said = self._engine.run("podman", "logs", "--tail=20", self.container(one), check=False)
+            states += f"{one}:\n{said.stdout}{said.stderr}\n"
+        return states
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +132,7 @@ def test_one_command_gives_a_working_installation_that_outlives_its_containers(e
     assert not [secret for secret in secrets if secret in shown]
 
     engine.run("podman", "stop", compose.container("postgres"))
-    until(lambda: compose.status() == 503, lambda: compose("logs", "web"))
+    until(lambda: compose.status() == 503, compose.told)
     engine.run("podman", "start", compose.container("postgres"))
     compose.until_ready()
 
