@@ -1,7 +1,7 @@
 """Clients and servers that are one release apart understand each other, by the API's description of the release before.
 
 When a release is made, `python -m tests.contract.test_release_before` writes the description of today into
-release_before.json.
+release_before.json, and the client of today into client_before.zip (tests/system/stack/test_client_before.py runs it).
 """
 
 import json
@@ -13,9 +13,11 @@ import muster.models as models
 import pytest
 from drf_spectacular.generators import SchemaGenerator
 
+from common.client_wheel import wheel
 from tests.contract import shape
 
 FILE = Path(__file__).with_name("release_before.json")
+CLIENT = Path(__file__).with_name("client_before.zip")  # a wheel
 BEFORE: dict[str, Any] = json.loads(FILE.read_text())
 # What a client reads of an answer, and with which of its models.
 READ = {
@@ -94,3 +96,4 @@ def _value(kind: str | list[str]) -> Any:
 if __name__ == "__main__":
     description = json.loads(json.dumps(SchemaGenerator().get_schema(request=None, public=True), default=str))
     FILE.write_text(json.dumps(shape.of(description), indent=1, sort_keys=True) + "\n")
+    CLIENT.write_bytes(wheel().data)
