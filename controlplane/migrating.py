@@ -68,7 +68,7 @@ def migrate(*, first_admin: str | None, say: Callable[[str], None]) -> Iterator[
     lead = Leadership("migrate")
     lead.wait(threading.Event())
     try:
-        missing = pending()
+        missing = _wait_for_pending(say)
         try:
             call_command("migrate", verbosity=0, interactive=False)
         except (DatabaseError, CommandError) as error:
@@ -79,6 +79,22 @@ def migrate(*, first_admin: str | None, say: Callable[[str], None]) -> Iterator[
     finally:
         lead.give_up()
         connections.close_all()
+
+
+def _wait_for_pending(say: Callable[[str], None]) -> list[str]:
+    """Return what is missing. The server answered before; another one or a name service that starts may come between."""
+    found: list[str] = []
+
+    def reason() -> str | None:
+        try:
+            found[:] = pending()
+        except DatabaseError as error:
+            connections.close_all()
+            return f"Postgres cannot be used: {_one_line(error)}"
+        return None
+
+    _wait(reason, say)
+    return found
 
 
 def _what_holds(missing: list[str], error: Exception) -> str:

@@ -46,6 +46,10 @@ class Database:
     def drop(self) -> None:
         self._act(f'DROP DATABASE IF EXISTS "{self.name}" WITH (FORCE)')
 
+    def let_in(self, is_open: bool) -> None:
+        """Accept new connections, or none; those that are open stay."""
+        self._act(f'ALTER DATABASE "{self.name}" ALLOW_CONNECTIONS {is_open}')
+
     def run(self, statement: str) -> list[Any]:
         with psycopg.connect(self.url, autocommit=True) as session:
             done = session.execute(statement)

@@ -8,6 +8,7 @@ import httpx
 import psycopg
 import pytest
 
+from common.leadership import KEYS, NAMESPACE
 from tests.process.server.conftest import until
 
 
@@ -73,6 +74,21 @@ def test_a_database_that_goes_away_while_it_is_migrated_is_one_line(server, data
     last = migrate.said.splitlines()[-1]
     assert "the database went away while it was migrated" in last and "Run migrate again" in last
     assert "Traceback" not in migrate.said
+
+
+def test_a_migration_waits_for_a_database_that_is_away_again_once_its_turn_has_come(server, database):
+    database.create()
+    with contextlib.closing(psycopg.connect(database.url, autocommit=True)) as other:
+        other.execute("SELECT pg_advisory_lock(%s, %s)", [NAMESPACE, KEYS["migrate"]])
+        with server.start("migrate", MUSTER_DB_SECONDS="1") as migrate:
+            turn = "SELECT 1 FROM pg_stat_activity WHERE query LIKE '%%pg_try_advisory_lock%%' AND datname = %s AND pid <> pg_backend_pid()"
+            until(lambda: other.execute(turn, [database.name]).fetchone())
+            database.let_in(False)
+            other.execute("SELECT pg_advisory_unlock_all()")
+            migrate.until_said("waiting: Postgres cannot be used: ")
+            database.let_in(True)
+            until(lambda: not migrate.is_running())
+    assert "migrations applied" in migrate.said and "Traceback" not in migrate.said
 
 
 def test_two_migrations_at_once_take_turns(server, database):
