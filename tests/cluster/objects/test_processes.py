@@ -58,7 +58,7 @@ def stored(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file()]
 
 
-def test_files_move_into_a_bucket_that_machines_share(machine, server, address, tmp_path):
+def test_files_move_into_a_bucket_that_machines_share_and_back(machine, server, address, tmp_path):
     first = machine("first")
     assert first.run("migrate")[0] == 0
     filled = subprocess.run(
@@ -96,6 +96,13 @@ def test_files_move_into_a_bucket_that_machines_share(machine, server, address, 
         more = here.upload(tmp_path / "code", queue="a100")
         assert _file(there, token, more.id, "more.py") == "print('more')\n"
     assert stored(tmp_path / "c/data/files") == stored(tmp_path / "d/data/files") == []
+
+    back = {"MUSTER_OLD_FILES": address}
+    code, said = machine("back", **back).run("move-files")
+    assert (code, "files moved" in said, "nothing is left" in said) == (0, True, True), said
+    with serving(machine("back"), token) as client:
+        assert log(client, failed.id) == before
+        assert _file(client, token, more.id, "more.py") == "print('more')\n"
 
 
 def test_check_says_what_is_wrong_with_a_bucket(machine, address, server):
