@@ -2,7 +2,8 @@
 
 Each lane is one pytest process with its own Postgres and Redis, in a process group of its own. The slowest starts first,
 by the durations of the last run (artifacts/durations.json) or, on a new clone, by the usual ones. Each writes its output
-to artifacts/lanes/; output of failed lanes is printed at the end. `--resume` skips lanes that passed at this commit.
+to artifacts/lanes/, with its slowest tests; output of failed lanes is printed at the end. `--resume` skips lanes that
+passed at this commit.
 """
 
 import argparse
@@ -30,6 +31,7 @@ LANES = {
 AT_ONCE = 3  # most lanes mostly wait: for processes to end, for pods
 STOP_SECONDS = 120.0  # for a lane to end its servers and processes
 LOOK_SECONDS = 0.5
+SLOW_SECONDS = 4.0  # a test that takes longer is listed at the end of its lane's output
 
 # For each size: pytest's option for tests marked `long`, and what is left out, as lanes and in words.
 SIZES = {
@@ -47,7 +49,8 @@ class Lane:
 
     def start(self) -> None:
         self.log.parent.mkdir(parents=True, exist_ok=True)
-        words = ["-q", "--maxfail", "10", "-p", "no:cacheprovider", "--long", self.long, f"tests/{self.name}"]
+        slowest = ["--durations", "50", "--durations-min", str(SLOW_SECONDS)]
+        words = ["-q", "--maxfail", "10", "-p", "no:cacheprovider", *slowest, "--long", self.long, f"tests/{self.name}"]
         with self.log.open("wb") as out:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "pytest", *words], cwd=ROOT, stdout=out, stderr=subprocess.STDOUT,

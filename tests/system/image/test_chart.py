@@ -30,7 +30,7 @@ from tests.support.machine import need
 from tests.support.patience import PATIENCE_SECONDS
 from tests.system.image.readme import commands
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.sampled
 SPACE, PORT = "muster", 18000
 CHECKOUT = helm.CHART.parents[1]
 PROCESSES = ("web", "tasks", "beat", "watcher")
