@@ -18,7 +18,7 @@ from typing import Any, Dict, List
 
 PATIENCE_SECONDS = 120.0  # for a node to be known
 LOOK_SECONDS = 0.1
-PORTS = range(20000, 32000)  # below those that the system gives away by itself (ip_local_port_range)
+PORTS = range(20000, 32000)  # below the ephemeral ones, which the kernel gives to others
 _NOT_IN_USE = -1  # what an agent without its optional packages writes
 _ALIVE = 0  # GcsNodeInfo.state
 

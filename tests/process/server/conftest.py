@@ -47,7 +47,7 @@ class Database:
         self._act(f'DROP DATABASE IF EXISTS "{self.name}" WITH (FORCE)')
 
     def let_in(self, is_open: bool) -> None:
-        """Accept new connections, or none; those that are open stay."""
+        """Accept new connections, or refuse them; open ones stay."""
         self._act(f'ALTER DATABASE "{self.name}" ALLOW_CONNECTIONS {is_open}')
 
     def run(self, statement: str) -> list[Any]:

@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -28,9 +29,8 @@ from rig.plane import ControlPlane
 from tests.cluster.conftest import need_rig
 from tests.support.machine import need
 from tests.support.patience import PATIENCE_SECONDS
-from tests.system.image.readme import commands
+from tests.system.image.readme import commands, lines
 
-pytestmark = pytest.mark.sampled
 SPACE, PORT = "muster", 18000
 CHECKOUT = helm.CHART.parents[1]
 PROCESSES = ("web", "tasks", "beat", "watcher")
@@ -45,6 +45,7 @@ class Migration(migrations.Migration):
     dependencies = [("queues", "{last}")]
     operations = [migrations.RunSQL("CREATE TABLE queues_of_next_release (id integer)", migrations.RunSQL.noop)]
 """
+COUNTING = "import time\nfor n in range(100000): print('line', n, flush=True); time.sleep(0.2)"
 CHOSEN = "a-new-password-for-admin"
 PATIENT = 2 * PATIENCE_SECONDS
 
@@ -113,7 +114,8 @@ class Installed:
         return str(self.admin.get(f"/api/v1/namespaces/{SPACE}/services/muster").json()["spec"]["clusterIP"])
 
     def secret(self) -> dict[str, str]:
-        data = self.admin.get(f"/api/v1/namespaces/{SPACE}/secrets/muster-secrets").json()["data"]
+        """What the chart's Secret holds; nothing if there is none."""
+        data = self.admin.get(f"/api/v1/namespaces/{SPACE}/secrets/muster-secrets").json().get("data", {})
         return {name: base64.b64decode(value).decode() for name, value in data.items()}
 
 
@@ -129,9 +131,9 @@ def installed(engine) -> Iterator[Installed]:
         containers.registry(node.folder, host=node.cable.host) as registry,
     ):
         node.trust_registry(registry)
-        for claim, user in VOLUMES.items():
-            _offer(admin, node, claim, user)
+        _offer_volumes(admin, node)
         _bring(engine, node)
+        engine.run("podman", "load", "-i", str(pods_image.archive()))
         try:
             yield Installed(engine, plane, node, admin, registry)
         finally:
@@ -139,16 +141,25 @@ def installed(engine) -> Iterator[Installed]:
             engine.run("podman", "rmi", "--force", *[name for name in named if name.startswith(f"{registry}/")])
 
 
-def _offer(admin: httpx.Client, node: Node, claim: str, user: int) -> None:
-    """A volume for a claim, as a storage class would make it. fsGroup is not applied to a folder of the node."""
-    there = node.folder / claim
-    there.mkdir()
-    os.chown(there, user, user)
-    spec = {
-        "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "10Gi"}, "hostPath": {"path": str(there)},
-        "claimRef": {"namespace": SPACE, "name": claim},
-    }  # fmt: skip
-    admin.post("/api/v1/persistentvolumes", json={"metadata": {"name": claim}, "spec": spec}).raise_for_status()
+def _offer_volumes(admin: httpx.Client, node: Node) -> None:
+    """Empty volumes for the claims, as a storage class would make them. fsGroup is not applied to a folder of the node."""
+    for claim, user in VOLUMES.items():
+        there = tempfile.mkdtemp(prefix=f"{claim}-", dir=node.folder)
+        os.chown(there, user, user)
+        spec = {
+            "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "10Gi"}, "hostPath": {"path": there},
+            "claimRef": {"namespace": SPACE, "name": claim},
+        }  # fmt: skip
+        admin.post("/api/v1/persistentvolumes", json={"metadata": {"name": claim}, "spec": spec}).raise_for_status()
+
+
+def _lose_volumes(admin: httpx.Client) -> None:
+    """Delete the claims and the volumes, and wait until they are gone."""
+    claims = f"/api/v1/namespaces/{SPACE}/persistentvolumeclaims"
+    for claim in VOLUMES:
+        for url in (f"{claims}/{claim}", f"/api/v1/persistentvolumes/{claim}"):
+            admin.delete(url).raise_for_status()
+            until(lambda url=url: admin.get(url).status_code == 404, lambda url=url: admin.get(url).text)
 
 
 def _bring(engine: Engine, node: Node) -> None:
@@ -198,18 +209,27 @@ def _status(installed: Installed) -> int:
         return 0
 
 
-def test_the_readmes_lines_install_it_and_jobs_run_through_an_upgrade(installed, engine, context, noted):
-    push, install, logs = commands("helm install")
-    engine.run("podman", "load", "-i", str(pods_image.archive()))
+def _push(installed: Installed, context: Path) -> None:
     installed.shell(f"docker tag {pods_image.NAME} REGISTRY/train:1 && docker push REGISTRY/train:1")
-    installed.shell(push, cwd=context)
-    with noted.seconds("helm install until ready"):
-        notes = installed.shell(install)
-        until(lambda: _are_ready(installed, count=4), installed.states)
-    assert "helm -n muster test muster" in notes
+    installed.shell(commands("helm install")[0], cwd=context)
+
+
+def _install(installed: Installed, *more: str) -> tuple[str, str]:
+    """Run the README's lines; returns the chart's notes and the one-time password. `more` is added to `helm install`."""
+    _, install, logs = commands("helm install")
+    notes = installed.shell(" ".join([install, *more]))
+    until(lambda: _are_ready(installed, count=4), installed.states)
     # Printed once the tables are there, for which the others wait too.
     said = until(lambda: re.search(r"admin signs in with (\S+) within", installed.shell(logs)), installed.states)
-    password = said[1]
+    return notes, said[1]
+
+
+@pytest.mark.sampled
+def test_the_readmes_lines_install_it_and_jobs_run_through_an_upgrade(installed, engine, context, noted):
+    _push(installed, context)
+    with noted.seconds("helm install until ready"):
+        notes, password = _install(installed)
+    assert "helm -n muster test muster" in notes
     installed.upgrade(tag="0.1.0")
     until(lambda: _are_ready(installed), installed.states)
     with reached(installed):
@@ -224,8 +244,7 @@ def test_the_readmes_lines_install_it_and_jobs_run_through_an_upgrade(installed,
         until(lambda: client.job(first.id).phase == "succeeded", lambda: (client.job(first.id), installed.states()))
         assert len([line for line in client.logs(first.id) if "hello from" in line.text]) == 2
 
-        counting = "import time\nfor n in range(100000): print('line', n, flush=True); time.sleep(0.2)"
-        job = client.submit(["python3", "-c", counting], queue="train", directory=None, framework="plain", nodes=1)
+        job = client.submit(["python3", "-c", COUNTING], queue="train", directory=None, framework="plain", nodes=1)
         until(lambda: client.job(job.id).phase == "running", lambda: client.job(job.id))
         _push_next(installed, engine, context)
         with noted.seconds("helm upgrade with a migration"):
@@ -253,6 +272,44 @@ def test_the_readmes_lines_install_it_and_jobs_run_through_an_upgrade(installed,
     until(lambda: not installed.pods(), installed.states)
     left = _left(installed)
     assert left == {"secrets": ["muster-secrets"], "persistentvolumeclaims": sorted(VOLUMES)}
+
+
+@pytest.mark.long
+def test_it_is_restored_after_its_volumes_were_lost_while_a_job_runs(installed, context):
+    """By the lines of docs/backup.md. The Secret is still there, as `helm uninstall` leaves it."""
+    backup, key, _, restore = [
+        line for line in lines("docs/backup.md") if "kubectl" in line or "docker run" in line or "helm" in line
+    ]
+    place = installed.node.folder / "restored"
+    place.mkdir()
+    reachable = "--set allowedHosts={" + installed.node.cable.node + "}"
+    if installed.secret():  # of the test before
+        _lose_volumes(installed.admin)
+        _offer_volumes(installed.admin, installed.node)
+    _push(installed, context)
+    _, password = _install(installed, reachable)
+    with reached(installed):
+        client = _client(installed, password)
+        job = client.submit(["python3", "-c", COUNTING], queue="train", directory=None, framework="plain", nodes=1)
+        until(lambda: len(_numbers(client, job.id)) > 10, lambda: (client.job(job.id), installed.states()))
+        installed.shell(backup, cwd=place)
+    installed.helm("uninstall", "muster", "--wait")
+    until(lambda: not installed.pods(), installed.states)
+    _lose_volumes(installed.admin)
+    _offer_volumes(installed.admin, installed.node)
+
+    assert installed.shell(key, cwd=place).strip() == installed.secret()["secret_key"]
+    _install(installed, reachable)
+    installed.shell(restore, cwd=place)
+    with reached(installed):
+        client = Client(installed.url, client.token)
+        seen = max(_numbers(client, job.id))
+        until(lambda: max(_numbers(client, job.id)) > seen + 50, lambda: (client.job(job.id), installed.states()))
+        found = client.job(job.id)
+        assert (found.attempt, found.phase) == (1, "running")
+        client.cancel(job.id)
+        until(lambda: client.job(job.id).phase == "cancelled", lambda: client.job(job.id))
+    installed.helm("uninstall", "muster", "--wait")
 
 
 def _images(installed: Installed) -> set[str]:
