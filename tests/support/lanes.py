@@ -9,6 +9,7 @@ passed at this commit.
 import argparse
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -66,8 +67,10 @@ class Lane:
         return time.monotonic() - self.began
 
     def last_line(self) -> str:
+        """pytest's own summary; a thread that outlives its server may still print something after it."""
         lines = [line for line in self.log.read_text(errors="replace").splitlines() if line.strip()]
-        return lines[-1].strip("= ") if lines else "no output"
+        summaries = [line for line in lines if re.search(r"\d+ (passed|failed|error).* in [0-9.]+s", line)]
+        return (summaries or lines or ["no output"])[-1].strip("= ")
 
     def stop(self) -> None:
         """End the lane as Ctrl-C does, so that its servers and processes end too."""
