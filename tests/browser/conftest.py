@@ -4,10 +4,11 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, expect, sync_playwright
 
 from queues.models import Queue
+from tests.support import seed
 from tests.support.builders import Lab
 from tests.support.machine import need_chromium
 from tests.support.patience import PATIENCE_SECONDS
-from tests.support.site import Site, serve
+from tests.support.site import Site, serve_many, settle
 
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-dev-shm-usage"]
 COUNT_SYNCS = "window.syncs = 0; addEventListener('live-sync', () => { window.syncs += 1 }, true)"
@@ -29,10 +30,16 @@ def chromium():
         browser.close()
 
 
-@pytest.fixture
-def site(transactional_db, people, queue):
-    with serve() as site:
+@pytest.fixture(scope="module")
+def server(django_db_setup, django_db_blocker):
+    with django_db_blocker.unblock(), serve_many() as site:
         yield site
+
+
+@pytest.fixture
+def site(server, transactional_db, people, queue):
+    yield server
+    settle()
 
 
 @pytest.fixture
@@ -70,3 +77,20 @@ def page(context: BrowserContext):
     page.wait_for_url("**/jobs")
     yield page
     assert troubles == []
+
+
+@pytest.fixture
+def open_job(context, lab):
+    """The page of a running job, signed in and without hints: it changes only by the actions of the test."""
+    context.add_init_script(
+        "delete window.SharedWorker; window.EventSource = class { addEventListener() {} close() {} };"
+    )
+    page = context.new_page()
+    page.goto("/login")
+    page.fill("[name=username]", "owner")
+    page.fill("[name=password]", "owner-has-a-password")
+    page.click("button")
+    page.wait_for_url("**/jobs")
+    job = seed.running(lab, steps=5)
+    page.goto(f"/jobs/{job.pk}?view=list")
+    return page, job

@@ -1,9 +1,7 @@
 """The page shows the outcome of every click in words: each kind of failure, in a real browser."""
 
 import json
-import os
 import re
-import signal
 
 import pytest
 from django.utils import timezone
@@ -11,24 +9,6 @@ from playwright.sync_api import Page, expect
 
 from accounts.models import Membership, Role, SignIn
 from jobs.models import Job
-from tests.support import seed
-
-
-@pytest.fixture
-def open_job(context, lab):
-    """The page of a running job, signed in and without hints: it changes only by the actions of the test."""
-    context.add_init_script(
-        "delete window.SharedWorker; window.EventSource = class { addEventListener() {} close() {} };"
-    )
-    page = context.new_page()
-    page.goto("/login")
-    page.fill("[name=username]", "owner")
-    page.fill("[name=password]", "owner-has-a-password")
-    page.click("button")
-    page.wait_for_url("**/jobs")
-    job = seed.running(lab, steps=5)
-    page.goto(f"/jobs/{job.pk}?view=list")
-    return page, job
 
 
 def cancel(page: Page) -> None:
@@ -70,25 +50,6 @@ def test_an_ended_session_leads_to_the_sign_in_and_back(open_job, way):
     still_the_page(page, job)
     job.refresh_from_db()
     assert job.cancel_requested_at is None
-
-
-def test_an_unreachable_server_is_shown_until_it_is_back(open_job, site):
-    page, job = open_job
-    os.kill(site.pid, signal.SIGKILL)
-    cancel(page)
-    expect(page.locator("#outcome")).to_contain_text(
-        "“Cancel the job” may not have been done: the server does not answer"
-    )
-    still_the_page(page, job)
-    expect(page.locator("button:text-is('Cancel the job')")).to_be_enabled()
-    refresh(page)
-    expect(page.locator("#stale")).to_contain_text("This page is not up to date: the server does not answer")
-    page.route("**/jobs/**", lambda route: route.fulfill(status=200, body="<section id='charts'>back</section>"))
-    refresh(page)
-    expect(page.locator("#stale")).to_be_hidden()
-    expect(page.locator("#outcome")).to_be_visible()
-    page.click("[data-outcome-close]")
-    expect(page.locator("#outcome")).to_be_hidden()
 
 
 def test_a_forbidden_action_shows_the_refusal(open_job):

@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 import httpx
 from django.conf import settings
+from django.db import connection
 
 from tests.support.patience import PATIENCE_SECONDS
 
@@ -64,6 +65,29 @@ def serve(port: int = 0, **settings_: str) -> Iterator[Site]:
     finally:
         process.terminate()
         process.wait(PATIENCE_SECONDS)
+
+
+@contextmanager
+def serve_many(**settings_: str) -> Iterator[Site]:
+    """One web process for many tests, since each takes seconds of CPU to start: it does not limit sign-ins by address.
+
+    A test that used it calls `settle` before its database is emptied.
+    """
+    with serve(MUSTER_RATE_LOGIN="0", **settings_) as site:
+        yield site
+
+
+def settle() -> None:
+    """Wait until nobody else is at work in the test database: emptying it would wait for them, and they for it."""
+    others = (
+        "SELECT string_agg(query, '; ') FROM pg_stat_activity"
+        " WHERE datname = current_database() AND pid <> pg_backend_pid() AND state <> 'idle'"
+    )
+    end = time.monotonic() + PATIENCE_SECONDS
+    with connection.cursor() as cursor:
+        while found := cursor.execute(others).fetchone()[0]:
+            assert time.monotonic() < end, found
+            time.sleep(0.02)
 
 
 def _test_database_url() -> str:
