@@ -302,7 +302,6 @@ def test_it_is_restored_after_its_volumes_were_lost_while_a_job_runs(installed, 
     _install(installed, reachable)
     installed.shell(restore, cwd=place)
     with reached(installed):
-        client = Client(installed.url, client.token)
         seen = max(_numbers(client, job.id))
         until(lambda: max(_numbers(client, job.id)) > seen + 50, lambda: (client.job(job.id), installed.states()))
         found = client.job(job.id)
