@@ -8,7 +8,7 @@ import psycopg
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
 from django.core.management.base import CommandError
-from django.db import DatabaseError, connections
+from django.db import DatabaseError, OperationalError, connections
 from django.db.migrations.exceptions import MigrationSchemaMissing
 from django.db.migrations.executor import MigrationExecutor
 
@@ -88,7 +88,7 @@ def _wait_for_pending(say: Callable[[str], None]) -> list[str]:
     def reason() -> str | None:
         try:
             found[:] = pending()
-        except DatabaseError as error:
+        except OperationalError as error:
             connections.close_all()
             return f"Postgres cannot be used: {_one_line(error)}"
         return None

@@ -14,7 +14,7 @@ import random
 import socket
 import sys
 import time
-from typing import Any, Dict, List
+from typing import Any, Dict, Iterator, List
 
 PATIENCE_SECONDS = 120.0  # for a node to be known
 LOOK_SECONDS = 0.1
@@ -79,19 +79,23 @@ def _tell_ports(asked: Dict[str, Any]) -> None:
         "dashboard_agent_listen_port": _raylet.DASHBOARD_AGENT_LISTEN_PORT_NAME,
     }
     used = set(files) if get_dashboard_dependency_error() is None else {"runtime_env_agent_port"}
+    ports = _free_ports()
     for name in used:
-        asked[name] = asked.get(name) or _free_port()
+        asked[name] = asked.get(name) or next(ports)
     for name, file in files.items():
         port = asked[name] if name in used else _NOT_IN_USE
         _raylet.persist_port(asked["session_dir"], asked["node_id"], file, port)
 
 
-def _free_port() -> int:
-    """Return a port that nobody has on any address: some agents listen on all of them."""
+def _free_ports() -> Iterator[int]:
+    """Yield ports, each once, that nobody has on any address: some agents listen on all of them."""
     for port in random.sample(PORTS, len(PORTS)):
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("", port))
-            return port
+        with socket.socket() as probe:
+            try:
+                probe.bind(("", port))
+            except OSError:
+                continue
+        yield port
     raise OSError("no port is free")
 
 
