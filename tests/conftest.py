@@ -13,6 +13,7 @@ from agent.build import build
 from queues.models import Queue
 from tests.support.builders import Lab
 from tests.support.fake_control_plane import FakeControlPlane
+from tests.support.site import Site, serve_many, settle
 
 pytest.register_assert_rewrite("tests.support.framework_jobs")
 
@@ -95,3 +96,16 @@ def queue(team) -> Queue:
 @pytest.fixture
 def lab(queue, people) -> Lab:
     return Lab(queue, people.owner)
+
+
+@pytest.fixture(scope="module")
+def shared_site(django_db_setup, django_db_blocker) -> Iterator[Site]:
+    """One web process for the tests of a file: to start it takes seconds of CPU."""
+    with django_db_blocker.unblock(), serve_many() as site:
+        yield site
+
+
+@pytest.fixture
+def site(shared_site, transactional_db, people) -> Iterator[Site]:
+    yield shared_site
+    settle()

@@ -1,14 +1,14 @@
 """A real Chromium against the real web process."""
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from queues.models import Queue
 from tests.support import seed
 from tests.support.builders import Lab
 from tests.support.machine import need_chromium
 from tests.support.patience import PATIENCE_SECONDS
-from tests.support.site import Site, serve_many, settle
+from tests.support.site import Site
 
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-dev-shm-usage"]
 COUNT_SYNCS = "window.syncs = 0; addEventListener('live-sync', () => { window.syncs += 1 }, true)"
@@ -30,16 +30,9 @@ def chromium():
         browser.close()
 
 
-@pytest.fixture(scope="module")
-def server(django_db_setup, django_db_blocker):
-    with django_db_blocker.unblock(), serve_many() as site:
-        yield site
-
-
 @pytest.fixture
-def site(server, transactional_db, people, queue):
-    yield server
-    settle()
+def site(site, queue):
+    return site
 
 
 @pytest.fixture
@@ -56,6 +49,14 @@ def new_context(chromium: Browser, site: Site, **options) -> BrowserContext:
     return context
 
 
+def sign_in(page: Page) -> None:
+    page.goto("/login")
+    page.fill("[name=username]", "owner")
+    page.fill("[name=password]", "owner-has-a-password")
+    page.click("button")
+    page.wait_for_url("**/jobs")
+
+
 @pytest.fixture
 def context(chromium: Browser, site: Site):
     context = new_context(chromium, site)
@@ -70,11 +71,7 @@ def page(context: BrowserContext):
     troubles: list[str] = []
     page.on("pageerror", lambda error: troubles.append(str(error)))
     page.on("console", lambda message: troubles.append(message.text) if message.type == "error" else None)
-    page.goto("/login")
-    page.fill("[name=username]", "owner")
-    page.fill("[name=password]", "owner-has-a-password")
-    page.click("button")
-    page.wait_for_url("**/jobs")
+    sign_in(page)
     yield page
     assert troubles == []
 
@@ -86,11 +83,7 @@ def open_job(context, lab):
         "delete window.SharedWorker; window.EventSource = class { addEventListener() {} close() {} };"
     )
     page = context.new_page()
-    page.goto("/login")
-    page.fill("[name=username]", "owner")
-    page.fill("[name=password]", "owner-has-a-password")
-    page.click("button")
-    page.wait_for_url("**/jobs")
+    sign_in(page)
     job = seed.running(lab, steps=5)
     page.goto(f"/jobs/{job.pk}?view=list")
     return page, job

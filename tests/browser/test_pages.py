@@ -8,7 +8,7 @@ from playwright.sync_api import expect
 
 from jobs.ingest import apply
 from jobs.models import Job
-from tests.browser.conftest import new_context
+from tests.browser.conftest import new_context, sign_in
 from tests.support import seed
 from tests.support.builders import batch, identity, item, log_item
 from tests.support.patience import PATIENCE_SECONDS
@@ -243,11 +243,7 @@ def test_every_page_works_without_javascript(chromium, site, lab):
     job = seed.running(lab, steps=5)
     context = new_context(chromium, site, java_script_enabled=False)
     page = context.new_page()
-    page.goto("/login")
-    page.fill("[name=username]", "owner")
-    page.fill("[name=password]", "owner-has-a-password")
-    page.click("button")
-    page.wait_for_url("**/jobs")
+    sign_in(page)
     page.goto(f"/jobs/{job.pk}")
     expect(page.locator(".chart polyline").first).to_be_visible()
     page.locator(".rank-links a", has_text="3").click()

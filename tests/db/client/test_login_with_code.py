@@ -10,15 +10,8 @@ from muster.errors import Invalid
 
 from accounts.models import SecondFactor, Token
 from accounts.signin import second_factor
-from tests.support.site import serve_many, settle
 
 RIGHT = "owner-has-a-password"
-
-
-@pytest.fixture(scope="module")
-def server(django_db_setup, django_db_blocker):
-    with django_db_blocker.unblock(), serve_many() as site:
-        yield site
 
 
 @pytest.fixture
@@ -30,17 +23,16 @@ def secret(transactional_db, people) -> str:
 
 
 @pytest.fixture
-def login(server, secret, tmp_path, monkeypatch):
+def login(site, secret, tmp_path, monkeypatch):
     for name in ("MUSTER_URL", "MUSTER_TOKEN", "MUSTER_SERVER"):
         monkeypatch.delenv(name, raising=False)
 
     def run(*words: str, typed: str):
-        line = ["login", server.url, "--user", "owner", *words]
+        line = ["login", site.url, "--user", "owner", *words]
         return CliRunner().invoke(cli, line, input=typed, env={"MUSTER_CONFIG": str(tmp_path / "config.json")})
 
-    run.url = server.url
-    yield run
-    settle()
+    run.url = site.url
+    return run
 
 
 def test_it_asks_for_the_code_after_the_password(login, secret):

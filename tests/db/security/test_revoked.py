@@ -18,22 +18,16 @@ from accounts.models import Membership, SignIn, Token, User
 from accounts.signin import session_list
 from common import hints
 from tests.support.patience import PATIENCE_SECONDS
-from tests.support.site import Site, serve_many, settle
+from tests.support.site import Site, serve_many
 
 NO_REDIS = "redis://127.0.0.1:1/0"  # nothing listens there
 
 
 @pytest.fixture(scope="module", params=["by a hint", "without Redis"])
-def server(django_db_setup, django_db_blocker, request) -> Iterator[Site]:
+def shared_site(django_db_setup, django_db_blocker, request) -> Iterator[Site]:
     redis = os.environ["REDIS_URL"] if request.param == "by a hint" else NO_REDIS
     with django_db_blocker.unblock(), serve_many(REDIS_URL=redis) as site:
         yield site
-
-
-@pytest.fixture
-def site(server, transactional_db, people) -> Iterator[Site]:
-    yield server
-    settle()
 
 
 def read_to_end(stream: httpx.Response) -> threading.Thread:

@@ -17,21 +17,8 @@ from jobs.api import log_stream
 from jobs.ingest import apply
 from tests.support.builders import batch, identity, log_item
 from tests.support.patience import PATIENCE_SECONDS
-from tests.support.site import serve_many, settle
 
 BEGAN = 1_763_700_000
-
-
-@pytest.fixture(scope="module")
-def server(django_db_setup, django_db_blocker):
-    with django_db_blocker.unblock(), serve_many() as site:
-        yield site
-
-
-@pytest.fixture
-def site(server, transactional_db, people):
-    yield server
-    settle()
 
 
 def events(lines):
