@@ -54,7 +54,17 @@ def icon(name: str) -> SafeString:
 def get_client(context: Any) -> dict[str, str]:
     """Say how to get the command line of this server and how to sign in with it."""
     address = context["request"].build_absolute_uri("/")
-    return {"commands": f"pip install {address}client/{wheel().name}\nmuster login {address.rstrip('/')}"}
+    return {"commands": f"{_install(context)}\nmuster login {address.rstrip('/')}"}
+
+
+@register.inclusion_tag("_from_terminal.html", takes_context=True)
+def from_terminal(context: Any, command: str = "", lead: str = "Or from a terminal:") -> dict[str, str]:
+    """Say in one line of an empty page how to get the command line of this server, and which command leads on."""
+    return {"lead": lead, "install": _install(context), "command": command}
+
+
+def _install(context: Any) -> str:
+    return f"pip install {context['request'].build_absolute_uri('/')}client/{wheel().name}"
 
 
 @register.simple_tag
