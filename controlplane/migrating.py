@@ -11,6 +11,7 @@ from django.core.management.base import CommandError
 from django.db import DatabaseError, OperationalError, connections
 from django.db.migrations.exceptions import MigrationSchemaMissing
 from django.db.migrations.executor import MigrationExecutor
+from django.db.migrations.loader import MigrationLoader
 
 from accounts import people
 from common.errors import InvalidInput
@@ -59,19 +60,22 @@ def pending() -> list[str]:
     return [f"{migration.app_label}.{migration.name}" for migration, _ in plan]
 
 
-def migrate(*, first_admin: str | None, say: Callable[[str], None]) -> Iterator[str]:
+def migrate(*, first_admin: str | None, say: Callable[[str], None], within: float | None = None) -> Iterator[str]:
     """Apply what is missing, one process at a time; yields what was done. Raises MigrationFailed.
 
-    Each migration is a transaction of its own, so one that fails leaves nothing of itself.
+    Each migration is a transaction of its own, so one that fails leaves nothing of itself. Only those that build
+    indexes beside running processes are not, and their steps can be repeated (common/migration_operations.py).
+    `within`: for how many seconds it waits for Postgres and for its turn; None for without end.
     """
-    wait_for_server(say=say)
+    end = None if within is None else time.monotonic() + within
+    _wait(lambda: obstacle(with_tables=False), say, end=end)
     lead = Leadership("migrate")
-    lead.wait(threading.Event())
     try:
-        missing = _wait_for_pending(say)
+        _wait_for_turn(lead, end)
+        missing = _wait_for_pending(say, end)
         try:
             call_command("migrate", verbosity=0, interactive=False)
-        except (DatabaseError, CommandError) as error:
+        except Exception as error:  # whatever a migration raises: its reader needs one line, not where it came from
             raise MigrationFailed(_what_holds(missing, error)) from error
         yield f"{len(missing)} migrations applied" if missing else "the tables are up to date"
         if first_admin:
@@ -81,7 +85,17 @@ def migrate(*, first_admin: str | None, say: Callable[[str], None]) -> Iterator[
         connections.close_all()
 
 
-def _wait_for_pending(say: Callable[[str], None]) -> list[str]:
+def _wait_for_turn(lead: Leadership, end: float | None) -> None:
+    stop = threading.Event()
+    if end is not None:
+        timer = threading.Timer(max(0.0, end - time.monotonic()), stop.set)
+        timer.daemon = True
+        timer.start()
+    if not lead.wait(stop):
+        raise MigrationFailed("gave up waiting: another process migrates this database. The tables are unchanged")
+
+
+def _wait_for_pending(say: Callable[[str], None], end: float | None) -> list[str]:
     """Return what is missing. The server answered before; another one or a name service that starts may come between."""
     found: list[str] = []
 
@@ -93,7 +107,7 @@ def _wait_for_pending(say: Callable[[str], None]) -> list[str]:
             return f"Postgres cannot be used: {_one_line(error)}"
         return None
 
-    _wait(reason, say)
+    _wait(reason, say, end=end)
     return found
 
 
@@ -102,11 +116,21 @@ def _what_holds(missing: list[str], error: Exception) -> str:
         left = pending()
     except DatabaseError as gone:
         return f"the database went away while it was migrated: {_one_line(gone)}. Run migrate again; it goes on where it was"
-    done = len(missing) - len(left)
+    failed, done = left[0] if left else missing[-1], len(missing) - len(left)
+    holds = "left nothing of itself" if _is_transaction(failed) else "can be repeated from where it was"
+    why = (
+        _one_line(error)
+        if isinstance(error, DatabaseError | CommandError)
+        else f"{type(error).__name__}: {_one_line(error)}"
+    )
     return (
-        f"migration {left[0] if left else missing[-1]} failed and left nothing of itself: {_one_line(error)}. "
+        f"migration {failed} failed and {holds}: {why}. "
         f"{done} of {len(missing)} migrations are applied; the release before runs with them. Mend the cause and run migrate again"
     )
+
+
+def _is_transaction(name: str) -> bool:
+    return MigrationLoader(None).get_migration(*name.split(".", 1)).atomic
 
 
 def _first_admin(name: str) -> str:
@@ -120,9 +144,12 @@ def _first_admin(name: str) -> str:
     return f"first administrator: {name} signs in with {password} within {days} days, then chooses a password"
 
 
-def _wait(reason: Callable[[], str | None], say: Callable[[str], None]) -> None:
+def _wait(reason: Callable[[], str | None], say: Callable[[str], None], *, end: float | None = None) -> None:
+    """Block until there is no reason to; raises MigrationFailed at `end`, a time of the monotonic clock."""
     said, at = "", 0.0
     while now := reason():
+        if end is not None and time.monotonic() >= end:
+            raise MigrationFailed(f"gave up waiting: {now}. The tables are unchanged")
         if now != said or time.monotonic() > at + REPEAT_SECONDS:
             say(f"waiting: {now}")
             said, at = now, time.monotonic()

@@ -60,13 +60,16 @@ def watcher() -> None:
 
 @cli.command()
 @click.option("--first-admin", metavar="NAME", help="create this platform administrator if there are no people yet")
-def migrate(first_admin: str | None) -> None:
+@click.option(
+    "--within", metavar="SECONDS", type=click.FloatRange(min=1), help="give up waiting for Postgres after this"
+)
+def migrate(first_admin: str | None, within: float | None) -> None:
     """Create or change the database's tables. Safe beside running processes of the release before."""
     _read_settings()
     from . import migrating
 
     try:
-        for line in migrating.migrate(first_admin=first_admin, say=_say):
+        for line in migrating.migrate(first_admin=first_admin, say=_say, within=within):
             click.echo(line)
     except migrating.MigrationFailed as error:
         raise click.ClickException(str(error)) from None

@@ -1,7 +1,8 @@
 """A rare act is found without reading the whole book. Built without holding up those who write."""
 
-from django.contrib.postgres.operations import AddIndexConcurrently
 from django.db import migrations, models
+
+from common.migration_operations import AddIndexConcurrently
 
 
 class Migration(migrations.Migration):

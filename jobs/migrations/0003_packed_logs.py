@@ -1,5 +1,6 @@
-from django.contrib.postgres.operations import AddIndexConcurrently
 from django.db import migrations, models
+
+from common.migration_operations import AddField, AddIndexConcurrently
 
 
 class Migration(migrations.Migration):
@@ -10,12 +11,12 @@ class Migration(migrations.Migration):
     dependencies = [("jobs", "0002_job_secrets")]
 
     operations = [
-        migrations.AddField(
+        AddField(
             "job",
             "logs_collected_at",
             models.DateTimeField(help_text="when its log was deleted for its age", null=True),
         ),
-        migrations.AddField(
+        AddField(
             "logsegment",
             "is_packed",
             models.BooleanField(db_default=False, default=False, help_text="lies in a large file with others"),

@@ -1,5 +1,7 @@
 from django.db import migrations, models
 
+from common.migration_operations import AddField
+
 BATCH = 2000  # ids in one transaction: rows of running jobs are locked only briefly
 
 # Until now every job had one role of workers, and the first replica of an elastic one was its anchor.
@@ -27,7 +29,7 @@ class Migration(migrations.Migration):
     dependencies = [("jobs", "0015_cancel_now")]
 
     operations = [
-        migrations.AddField(
+        AddField(
             "job",
             "roles",
             models.JSONField(

@@ -114,6 +114,14 @@ class Server:
         )  # fmt: skip
         return done.returncode, done.stdout
 
+    def execute(self, *words: str) -> str:
+        """Run Python with the settings of this server; returns what it printed."""
+        done = subprocess.run(
+            [sys.executable, *words], env=self.env, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr[-4000:]
+        return done.stdout
+
     @contextmanager
     def start(self, *words: str, **env: str) -> Iterator[Process]:
         self._number += 1

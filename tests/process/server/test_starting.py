@@ -10,6 +10,7 @@ import pytest
 
 from common.leadership import KEYS, NAMESPACE
 from tests.process.server.conftest import until
+from tests.support.older_postgres import OlderPostgres
 
 
 def answers(server, path: str = "/healthz") -> bool:
@@ -59,6 +60,36 @@ def test_a_migration_that_fails_is_one_line_and_can_be_repeated(server, database
     database.run("DROP TABLE queues_ceiling")
     assert server.run("migrate")[0] == 0
     assert database.run("SELECT count(*) FROM queues_ceiling") == [(0,)]
+
+
+def test_a_migration_that_is_not_a_transaction_can_be_cut_off_anywhere(server, database):
+    """Repeated after each of its operations, with indexes whose building was cut off too."""
+    database.create()
+    said = server.execute("-m", "tests.process.server.repeating").splitlines()
+    assert "jobs.0003_packed_logs 4" in said and len(said) >= 5
+    assert database.run("SELECT indexrelid::regclass FROM pg_index WHERE NOT indisvalid") == []
+    code, told = server.run("migrate")
+    assert code == 0 and told.splitlines()[-1] == "the tables are up to date"
+
+
+def test_a_migration_gives_up_waiting_when_it_is_told_to(server):
+    """As that of `helm upgrade`, which must end before helm does, and say why."""
+    code, said = server.run("migrate", "--within", "1")
+    assert code == 1 and "Traceback" not in said
+    assert re.match(
+        r"Error: gave up waiting: Postgres cannot be used: .* The tables are unchanged", said.splitlines()[-1]
+    )
+
+
+def test_a_postgres_of_an_older_major_is_named_and_waited_for(server, database):
+    database.create()
+    with OlderPostgres(database.url, says="13") as older:
+        with server.start("tasks", DATABASE_URL=older.url) as tasks:
+            tasks.until_said("tasks: waiting: Postgres is version 13; Muster needs 14 or newer: upgrade the server")
+            code, said = server.run("migrate", "--within", "1", DATABASE_URL=older.url)
+            assert code == 1 and said.splitlines()[-1].startswith("Error: gave up waiting: Postgres is version 13")
+            assert tasks.is_running() and tasks.said.count("waiting:") == 1
+    assert database.run("SELECT count(*) FROM pg_tables WHERE schemaname = 'public'") == [(0,)]
 
 
 def test_a_database_that_goes_away_while_it_is_migrated_is_one_line(server, database):
