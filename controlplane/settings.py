@@ -303,6 +303,9 @@ MUSTER_SESSION_SECONDS = 3600 * _number("MUSTER_SESSION_HOURS", 168)
 MUSTER_SESSION_IDLE_SECONDS = 3600 * _number("MUSTER_SESSION_IDLE_HOURS", 24)
 SESSION_COOKIE_AGE = MUSTER_SESSION_SECONDS
 MESSAGE_STORAGE = "django.contrib.messages.storage.session.SessionStorage"  # no cookie of its own
+# bin/demo sets it: whoever can read its password on that terminal has the files and the database too. A container's log
+# has other readers.
+MUSTER_KEEP_FIRST_PASSWORD = _flag("MUSTER_KEEP_FIRST_PASSWORD")
 MUSTER_SECOND_FACTOR = os.environ.get("MUSTER_SECOND_FACTOR", "optional")
 if MUSTER_SECOND_FACTOR not in ("off", "optional", "admins", "all"):
     raise ImproperlyConfigured(

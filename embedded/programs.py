@@ -85,6 +85,7 @@ def environment(
         "REDIS_URL": redis_url,
         "MUSTER_SECRET_KEY": secret_key,
         "MUSTER_DATA_DIR": str(data),
+        "MUSTER_KEEP_FIRST_PASSWORD": "1",
         static_files.SETTING: given.get(static_files.SETTING) or str(static_files.folder()),
         "MUSTER_PUBLIC_URL": address(host, port=port),
         "MUSTER_ALLOWED_HOSTS": given.get("MUSTER_ALLOWED_HOSTS") or allowed_hosts(host),

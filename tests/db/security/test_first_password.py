@@ -117,7 +117,14 @@ def demo_admin(db) -> User:
     return User.objects.create_superuser("chief", password=OWN, first_password_until=until)
 
 
+def test_an_administrator_whose_password_stands_in_a_log_has_to_choose_one(demo_admin):
+    client, _ = page("chief", OWN)
+    assert client.get("/jobs").url == "/account/password"
+    assert api("chief", OWN).status_code == 403
+
+
 def test_the_administrator_of_the_demo_is_exempt_only_on_a_local_host(demo_admin, settings):
+    settings.MUSTER_KEEP_FIRST_PASSWORD = True
     client, _ = page("chief", OWN)
     assert client.get("/jobs").status_code == 200
     assert api("chief", OWN).status_code == 201
