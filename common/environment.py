@@ -13,6 +13,8 @@ SECRETS = (
     "MUSTER_SECRET_KEY", "MUSTER_OLD_SECRET_KEYS", "DATABASE_URL", "REDIS_URL", "MUSTER_CLUSTERS", "MUSTER_FILES",
     "MUSTER_OLD_FILES", "OTEL_EXPORTER_OTLP_HEADERS",
 )  # fmt: skip
+# Earlier keys exist only where the key was replaced, so their file may be absent or empty: that means none.
+MAY_BE_ABSENT = frozenset({"MUSTER_OLD_SECRET_KEYS"})
 
 
 class BadSetting(ValueError):
@@ -28,11 +30,13 @@ def secret(name: str, default: str = "", *, environ: Mapping[str, str] = os.envi
     try:
         text = Path(path).read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
+        if isinstance(error, FileNotFoundError) and name in MAY_BE_ABSENT:
+            return default
         reason = error.strerror if isinstance(error, OSError) else "it is no text"
         raise BadSetting(f"{name}_FILE names {path}, which cannot be read: {reason}") from None
-    if not text:
+    if not text and name not in MAY_BE_ABSENT:
         raise BadSetting(f"{name}_FILE names {path}, which is empty")
-    return text
+    return text or default
 
 
 def number(name: str, default: float, *, least: float = 0, environ: Mapping[str, str] = os.environ) -> float:

@@ -95,6 +95,13 @@ class Reader:
             raise BadArchive("the backup was made without its secret key")
         return str(self.keys["secret_key"])
 
+    @property
+    def old_secret_keys(self) -> list[str]:
+        """Return earlier keys, which values may still be sealed with. Raises BadArchive as `secret_key` does."""
+        if not self.keys:
+            raise BadArchive("the backup was made without its secret keys")
+        return [str(one) for one in self.keys.get("old", [])]
+
     def entries(self) -> Iterator[Entry]:
         """Yield the rest in order; each is to be read before the next. Raises BadArchive for one that is not whole."""
         try:

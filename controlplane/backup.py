@@ -71,6 +71,7 @@ def _about(cursor: Any, tables: dict[str, list[str]], *, with_keys: bool) -> dic
         "release": settings.VERSION,
         "at": timezone.now().isoformat(),
         "key": fingerprint(settings.SECRET_KEY),
+        "old_keys": [fingerprint(one) for one in settings.SECRET_KEY_FALLBACKS],
         "has_keys": with_keys,
         "migrations": [list(row) for row in cursor.fetchall()],
         "tables": tables,

@@ -1,12 +1,13 @@
 """The secrets of an installation in containers, made once: a folder for each service that reads them.
 
 muster/    secret_key, database_url, redis_url     read by Muster's processes
+           old_secret_keys                         only where the key was replaced, separated by commas
 postgres/  password        redis/  password        read by that server alone
 """
 
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 SERVER_USERS = {"muster": 10001, "postgres": 999, "redis": 999}  # as their images run
@@ -14,19 +15,24 @@ DATABASE = "postgres://muster:{password}@postgres:5432/muster"
 REDIS = "redis://:{password}@redis:6379/0"
 
 
-def make(folder: Path, *, key: str = "") -> Iterator[str]:
+def make(folder: Path, *, key: str = "", old_keys: Sequence[str] = ()) -> Iterator[str]:
     """Write what is missing; yields a line for each file. Passwords are hexadecimal digits: they stand in addresses.
 
-    `key`: the secret key to use instead of a new one, of a backup that is to be restored. Raises FileExistsError if there
-    is another one: data may be encrypted with it.
+    `key`, `old_keys`: the secret key to use instead of a new one, and earlier ones, of a backup that is to be restored.
+    Raises FileExistsError if there are others: data may be encrypted with them.
     """
-    path = folder / "muster" / "secret_key"
+    path, old = folder / "muster" / "secret_key", folder / "muster" / "old_secret_keys"
+    there = old.read_text().strip().split(",") if old_keys and old.exists() else list(old_keys)
+    if set(old_keys) - set(there):
+        raise FileExistsError(f"{old} lacks earlier keys of the backup; restore into new volumes, or remove it first")
     if key and path.exists() and path.read_text().strip() != key:
         raise FileExistsError(f"{path} holds another key; restore into new volumes, or remove it first")
     for name in ("postgres", "redis"):
         yield from _write(folder / name / "password", secrets.token_hex(24))
     passwords = {name: (folder / name / "password").read_text().strip() for name in ("postgres", "redis")}
     yield from _write(path, key or secrets.token_hex(32))
+    if old_keys:
+        yield from _write(old, ",".join(old_keys))
     # Follow from the passwords, so they are written each time: an interrupted first start leaves no other password there.
     yield from _write(folder / "muster" / "database_url", DATABASE.format(password=passwords["postgres"]), again=True)
     yield from _write(folder / "muster" / "redis_url", REDIS.format(password=passwords["redis"]), again=True)

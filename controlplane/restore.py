@@ -70,6 +70,7 @@ def restore(archive: Reader, *, say: Callable[[str], None]) -> Iterator[str]:
 def _check_key(archive: Reader) -> None:
     known = {fingerprint(key) for key in (settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS)}
     if archive.about["key"] in known:
+        _check_old_keys(archive, known)
         return
     way = (
         "`muster-server restore --print-key FILE` prints it: set it as MUSTER_SECRET_KEY"
@@ -79,6 +80,24 @@ def _check_key(archive: Reader) -> None:
     raise BadArchive(
         "MUSTER_SECRET_KEY is not the key of the backup, without which secrets of jobs cannot be read and agents that "
         f"still run are refused; {way} (docs/backup.md)"
+    )
+
+
+def _check_old_keys(archive: Reader, known: set[str]) -> None:
+    """Refuse to go on without keys that second factors, webhooks and secrets of jobs may still be sealed with."""
+    old = archive.about.get("old_keys")  # missing in what earlier releases wrote
+    if old is None:
+        old = [fingerprint(one) for one in archive.keys.get("old", [])]
+    if not (missing := sum(one not in known for one in old)):
+        return
+    way = (
+        "`muster-server restore --print-old-keys FILE` prints them: set MUSTER_OLD_SECRET_KEYS to that"
+        if archive.keys
+        else "the backup was made without them: set MUSTER_OLD_SECRET_KEYS as it was then"
+    )
+    raise BadArchive(
+        f"MUSTER_OLD_SECRET_KEYS lacks {missing} of {len(old)} earlier keys of the backup, without which second factors, "
+        f"webhooks and secrets of jobs that were sealed with them cannot be read; {way} (docs/backup.md)"
     )
 
 

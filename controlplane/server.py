@@ -102,7 +102,8 @@ def backup(file: Path, without_keys: bool) -> None:
 @cli.command()
 @click.argument("file", type=click.Path(path_type=Path, allow_dash=True))
 @click.option("--print-key", is_flag=True, help="print the backup's secret key and restore nothing")
-def restore(file: Path, print_key: bool) -> None:
+@click.option("--print-old-keys", is_flag=True, help="print its earlier keys, as MUSTER_OLD_SECRET_KEYS takes them")
+def restore(file: Path, print_key: bool, print_old_keys: bool) -> None:
     """Restore FILE, or standard input if it is -, into a database without jobs and people."""
     from . import archive
 
@@ -110,6 +111,9 @@ def restore(file: Path, print_key: bool) -> None:
         found = archive.Reader(source)
         if print_key:
             click.echo(found.secret_key)
+        if print_old_keys and found.old_secret_keys:
+            click.echo(",".join(found.old_secret_keys))
+        if print_key or print_old_keys:
             return
         _read_settings()
         from . import restore
@@ -136,18 +140,19 @@ def move_files() -> None:
 @cli.command()
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option(
-    "--from", "backup", type=click.Path(path_type=Path, allow_dash=True), help="a backup, whose secret key is used"
+    "--from", "backup", type=click.Path(path_type=Path, allow_dash=True), help="a backup, whose secret keys are used"
 )
 def secrets(folder: Path, backup: Path | None) -> None:
     """Create the secrets that compose needs in FOLDER; existing ones are kept."""
     from . import archive, first_secrets
 
     with _told():
-        key = ""
+        key, old_keys = "", []
         if backup:
             with click.open_file(str(backup), "rb") as source:
-                key = archive.Reader(source).secret_key
-        for line in first_secrets.make(folder, key=key):
+                found = archive.Reader(source)
+            key, old_keys = found.secret_key, found.old_secret_keys
+        for line in first_secrets.make(folder, key=key, old_keys=old_keys):
             click.echo(line)
 
 

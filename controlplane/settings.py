@@ -76,7 +76,7 @@ def _clusters(text: str) -> dict[str, dict[str, Any]]:
 DATA_DIR = Path(os.environ.get("MUSTER_DATA_DIR", BASE_DIR / ".muster"))
 DEBUG = _flag("MUSTER_DEBUG")
 SECRET_KEY = _secret("MUSTER_SECRET_KEY")
-SECRET_KEY_FALLBACKS = [one for one in _secret("MUSTER_OLD_SECRET_KEYS").split(",") if one]
+SECRET_KEY_FALLBACKS = [one for word in _secret("MUSTER_OLD_SECRET_KEYS").split(",") if (one := word.strip())]
 if not SECRET_KEY:
     raise ImproperlyConfigured(
         "MUSTER_SECRET_KEY is not set, nor MUSTER_SECRET_KEY_FILE; bin/demo generates one, an installation must set its own"

@@ -79,6 +79,18 @@ def test_a_bad_file_is_reported_at_startup_without_its_content(files, change, wo
     assert "from-a-file" not in ended.stderr
 
 
+@pytest.mark.parametrize("path", ["/nowhere/at/all", "/dev/null"])
+def test_a_file_of_earlier_keys_that_is_absent_or_empty_means_none(files, path):
+    """docker-compose.yml names it always, and only an installation whose key was replaced has it."""
+    said = read_settings({**files, "MUSTER_OLD_SECRET_KEYS_FILE": path})
+    assert said.stdout.split()[:2] == ["key-from-a-file", "pass-from-a-file"], said.stderr
+
+
+def test_a_file_of_earlier_keys_that_cannot_be_read_is_reported(files):
+    said = read_settings({**files, "MUSTER_OLD_SECRET_KEYS_FILE": "/"})
+    assert (said.returncode, "MUSTER_OLD_SECRET_KEYS_FILE names /" in said.stderr) == (1, True)
+
+
 def test_the_content_of_a_file_that_is_not_text_is_not_shown(tmp_path):
     (tmp_path / "key").write_bytes(b"\xff\xfehush")
     with pytest.raises(BadSetting, match="no text") as error:

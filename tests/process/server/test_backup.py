@@ -169,6 +169,115 @@ def test_another_key_is_refused_with_the_way_out(filled, archive, elsewhere):
     assert elsewhere.server.run("restore", str(archive), **old)[0] == 0
 
 
+SEAL = """
+import django; django.setup()
+import pyotp
+from django.utils import timezone
+from accounts.models import Team, User
+from accounts.signin import second_factor
+from jobs.control import job_secrets
+from tests.support import seed
+user = User.objects.create_user("ada")
+secret = second_factor.begin(user)
+second_factor.confirm(user, pyotp.TOTP(secret).at(timezone.now()))
+seed.webhook(Team.objects.create(name="nlp"))
+print(secret, job_secrets.seal({"TOKEN": "of-the-job"}))
+"""
+READ = """
+import sys
+import django; django.setup()
+import pyotp
+from django.utils import timezone
+from accounts.models import User
+from accounts.signin import second_factor
+from jobs.control import job_secrets
+from jobs.models import Webhook
+from jobs.webhooks import sealing
+secret, sealed = sys.argv[1:]
+webhook, user = Webhook.objects.get(), User.objects.get()
+print(second_factor.check(user, pyotp.TOTP(secret).at(timezone.now(), counter_offset=1)))
+print(sealing.url_of(webhook), *sealing.secrets_of(webhook, now=timezone.now()), job_secrets.unseal(sealed)["TOKEN"])
+"""
+NEW_KEY = "the-key-that-replaced-the-first-one-0000"
+
+
+@pytest.fixture
+def replaced(database_of_its_own, tmp_path) -> tuple[Server, list[str]]:
+    """A server whose key was replaced after a second factor, a webhook and a secret were sealed with the first one."""
+    folder = tmp_path / "replaced"
+    folder.mkdir()
+    server = Server(folder, database_of_its_own)
+    assert server.run("migrate")[0] == 0
+    sealed = server.execute("-c", SEAL).split()
+    server.env |= {"MUSTER_OLD_SECRET_KEYS": server.env["MUSTER_SECRET_KEY"], "MUSTER_SECRET_KEY": NEW_KEY}
+    return server, sealed
+
+
+@pytest.fixture
+def database_of_its_own():
+    found = Database()
+    found.create()
+    yield found
+    found.drop()
+
+
+def test_what_an_earlier_key_sealed_is_readable_after_a_restoration_with_the_keys_of_the_archive(
+    replaced, elsewhere, tmp_path
+):
+    """As docker-compose.yml does it: files of the keys, made from the archive."""
+    server, sealed = replaced
+    archive = backup(server, tmp_path / "muster.tar")
+    keys = tmp_path / "keys"
+    for _ in range(2):  # a second start keeps them
+        code, said = server.run("secrets", str(keys), "--from", str(archive))
+        assert code == 0, said
+    there = elsewhere.server
+    del there.env["MUSTER_SECRET_KEY"]
+    there.env["MUSTER_SECRET_KEY_FILE"] = str(keys / "muster/secret_key")
+    there.env["MUSTER_OLD_SECRET_KEYS_FILE"] = str(keys / "muster/old_secret_keys")
+    code, said = there.run("restore", str(archive))
+    assert code == 0, said
+    read = there.execute("-c", READ, *sealed).split()
+    assert read == ["True", "https://93.184.216.34/x", "whsec_eA==", "of-the-job"]
+
+
+def test_a_restoration_without_the_earlier_keys_is_refused_with_the_way_out(replaced, elsewhere, tmp_path):
+    server, sealed = replaced
+    first = server.env["MUSTER_OLD_SECRET_KEYS"]
+    archive, bare = backup(server, tmp_path / "muster.tar"), backup(server, tmp_path / "bare.tar", "--without-keys")
+    there = elsewhere.server
+    there.env["MUSTER_SECRET_KEY"] = NEW_KEY
+    for path, way in ((archive, "restore --print-old-keys FILE"), (bare, "set MUSTER_OLD_SECRET_KEYS as it was then")):
+        code, said = there.run("restore", str(path))
+        assert (code, elsewhere.database.run(TABLES)) == (1, [])
+        assert "MUSTER_OLD_SECRET_KEYS lacks 1 of 1 earlier keys" in said and way in said and first not in said
+    assert there.run("restore", "--print-key", str(archive)) == (0, f"{NEW_KEY}\n")
+    code, said = there.run("restore", "--print-old-keys", str(archive))
+    assert (code, said) == (0, f"{first}\n")
+    there.env["MUSTER_OLD_SECRET_KEYS"] = said.strip()
+    assert there.run("restore", str(bare))[0] == 0
+    assert there.execute("-c", READ, *sealed).startswith("True")
+
+
+def test_a_key_that_was_never_replaced_has_no_earlier_ones(filled, archive, tmp_path):
+    assert filled.run("restore", "--print-old-keys", str(archive)) == (0, "")
+    assert filled.run("secrets", str(tmp_path / "keys"), "--from", str(archive))[0] == 0
+    assert not (tmp_path / "keys/muster/old_secret_keys").exists()
+
+
+def test_files_that_lack_an_earlier_key_of_the_backup_are_not_used(replaced, tmp_path):
+    server, _ = replaced
+    archive = backup(server, tmp_path / "muster.tar")
+    old = tmp_path / "keys/muster/old_secret_keys"
+    old.parent.mkdir(parents=True)
+    old.write_text("something-else\n")
+    code, said = server.run("secrets", str(tmp_path / "keys"), "--from", str(archive))
+    assert (code, "lacks earlier keys of the backup" in said) == (1, True)
+    assert not (old.parent / "secret_key").exists()
+    old.write_text(f"something-else,{server.env['MUSTER_OLD_SECRET_KEYS']}\n")
+    assert server.run("secrets", str(tmp_path / "keys"), "--from", str(archive))[0] == 0
+
+
 def test_a_backup_may_leave_the_keys_out(filled, elsewhere, tmp_path):
     archive = backup(filled, tmp_path / "muster.tar", "--without-keys")
     assert filled.env["MUSTER_SECRET_KEY"].encode() not in archive.read_bytes()

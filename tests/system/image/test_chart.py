@@ -277,7 +277,7 @@ def test_the_readmes_lines_install_it_and_jobs_run_through_an_upgrade(installed,
 @pytest.mark.long
 def test_it_is_restored_after_its_volumes_were_lost_while_a_job_runs(installed, context):
     """By the lines of docs/backup.md. The Secret is still there, as `helm uninstall` leaves it."""
-    backup, key, _, restore = [
+    backup, key, old_keys, _, restore = [
         line for line in lines("docs/backup.md") if "kubectl" in line or "docker run" in line or "helm" in line
     ]
     place = installed.node.folder / "restored"
@@ -299,6 +299,7 @@ def test_it_is_restored_after_its_volumes_were_lost_while_a_job_runs(installed, 
     _offer_volumes(installed.admin, installed.node)
 
     assert installed.shell(key, cwd=place).strip() == installed.secret()["secret_key"]
+    assert installed.shell(old_keys, cwd=place) == ""
     _install(installed, reachable)
     installed.shell(restore, cwd=place)
     with reached(installed):

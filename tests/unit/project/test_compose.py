@@ -19,6 +19,7 @@ from tests.support.patience import PATIENCE_SECONDS
 
 ROOT = Path(__file__).resolve().parents[3]
 TEXT = (ROOT / "docker-compose.yml").read_text()
+INSTALL = (ROOT / "docs/install.md").read_text()
 SERVICES = yaml.safe_load(TEXT)["services"]
 
 
@@ -27,6 +28,7 @@ def test_secrets_come_from_files_and_none_has_a_default():
     for name in ("migrate", "web", "tasks", "beat", "watcher"):
         given = SERVICES[name]["environment"]
         assert {"MUSTER_SECRET_KEY_FILE", "DATABASE_URL_FILE", "REDIS_URL_FILE"} <= set(given)
+        assert given["MUSTER_OLD_SECRET_KEYS_FILE"] == "/run/keys/old_secret_keys"
         assert "keys-muster:/run/keys:ro" in SERVICES[name]["volumes"]
 
 
@@ -46,6 +48,20 @@ def test_the_secrets_are_made_once_and_belong_together(tmp_path):
     assert all(stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o400 for name in made)
     list(first_secrets.make(tmp_path))
     assert {name: (tmp_path / name).read_text() for name in made} == made
+
+
+def test_the_line_that_replaces_the_key_keeps_the_earlier_ones(tmp_path):
+    """The line of docs/install.md, as its own shell runs it, but for the owner of the file."""
+    (line,) = re.findall(r"^docker compose run .* secrets -c '(.*cat secret_key.*)'$", INSTALL, re.M)
+    script = line.replace("/keys/muster", str(tmp_path / "muster")).replace("chown 10001:10001 new && ", "")
+    keys = []
+    for _ in range(3):
+        list(first_secrets.make(tmp_path))
+        keys.insert(0, (tmp_path / "muster/secret_key").read_text())
+        subprocess.run(["sh", "-c", script], check=True)
+        assert (tmp_path / "muster/old_secret_keys").read_text() == ",".join(keys)
+        assert not (tmp_path / "muster/secret_key").exists()
+    assert stat.S_IMODE((tmp_path / "muster/old_secret_keys").stat().st_mode) == 0o600
 
 
 def test_an_interrupted_first_start_is_completed(tmp_path):
