@@ -24,14 +24,6 @@ class Asked:
         return self.verb in MUTATING
 
 
-def policy(user: str) -> dict[str, Any]:
-    """One line for each request of this user, when it was answered; nothing of anybody else."""
-    return {
-        "apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived", "ResponseStarted"],
-        "rules": [{"level": "Metadata", "users": [user]}, {"level": "None"}],
-    }  # fmt: skip
-
-
 def read(lines: Iterable[str]) -> list[Asked]:
     return [_asked(json.loads(line)) for line in lines if line.strip()]
 

@@ -38,22 +38,9 @@ USER = f"system:serviceaccount:{NAMESPACE}:muster"
 PATIENCE_SECONDS = 600.0
 
 
-class Audited(ControlPlane):
-    """Writes down what Muster's account asks for."""
-
-    @property
-    def audit_log(self) -> Path:
-        return self.folder / "audit.log"
-
-    def _api_server(self, etcd: str) -> list[str]:
-        path = self.folder / "audit.json"
-        path.write_text(json.dumps(audit.policy(USER)))
-        return [*super()._api_server(etcd), f"--audit-policy-file={path}", f"--audit-log-path={self.audit_log}"]
-
-
 @dataclass
 class Bench:
-    plane: Audited
+    plane: ControlPlane
     kubeconfig: Path
     admin: httpx.Client
     eyes: list["subprocess.Popen[str]"] = field(default_factory=list)
@@ -101,7 +88,7 @@ class Eye:
 
 @contextlib.contextmanager
 def bench(*, has_lifted_limits: bool, nodes: int = REPLICAS) -> Iterator[Bench]:
-    plane = Audited(has_lifted_limits=has_lifted_limits, silent_node_seconds=900)
+    plane = ControlPlane(has_lifted_limits=has_lifted_limits, silent_node_seconds=900, audits=[USER])
     plane.start()
     try:
         kubeconfig = fill(plane, nodes=nodes)

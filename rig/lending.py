@@ -3,7 +3,7 @@
 The claims are this environment's packages, and the job folder.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -16,15 +16,16 @@ from .world import NAMESPACE, settle
 
 
 @contextmanager
-def raised(*, has_services: bool = False) -> Iterator[tuple[ControlPlane, Node]]:
+def raised(*, has_services: bool = False, audits: Sequence[str] = ()) -> Iterator[tuple[ControlPlane, Node]]:
     """Run a cluster with one real node and nothing else; `node.cable` connects it to this machine.
 
-    `has_services`: with a kube-proxy, so that pods reach each other by Services.
+    `has_services`: with a kube-proxy, so that pods reach each other by Services. `audits`: whose requests the API
+    server writes down.
     """
     with ExitStack() as at_the_end:
         cable = network.lay()
         at_the_end.callback(cable.remove)
-        plane = ControlPlane(address=cable.host)
+        plane = ControlPlane(address=cable.host, audits=audits)
         at_the_end.callback(plane.stop)
         plane.start()
         node = Node(plane, cable, has_services=has_services)

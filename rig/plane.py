@@ -4,6 +4,7 @@ import json
 import shutil
 import ssl
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import httpx
@@ -31,15 +32,17 @@ class ControlPlane:
 
     `silent_node_seconds`: after this long without a report a node counts as lost; 50 is what Kubernetes ships with.
     KWOK reports for all nodes, and on a busy machine it is late for a thousand. `address`: where the API server
-    listens; a real node cannot reach this machine's loopback.
+    listens; a real node cannot reach this machine's loopback. `audits`: the users and groups whose requests it writes
+    down, one JSON object for each answer, in `audit_log`.
     """
 
     def __init__(
-        self, *, has_lifted_limits: bool = False, silent_node_seconds: int = 50, address: str = "127.0.0.1"
+        self, *, has_lifted_limits: bool = False, silent_node_seconds: int = 50, address: str = "127.0.0.1",
+        audits: Sequence[str] = (),
     ):  # fmt: skip
         self.folder = Path(tempfile.mkdtemp(prefix="muster-kube-"))
         self.has_lifted_limits, self.silent_node_seconds = has_lifted_limits, silent_node_seconds
-        self.address = address
+        self.address, self.audits = address, audits
         self.url = f"https://{address}:{free_port(address)}"
         self.authority = Authority(self.folder / "pki")
         self._admin = self.authority.client("rig-admin", group="system:masters")
@@ -112,8 +115,22 @@ class ControlPlane:
             # Its own Service leads to it where a kube-proxy can follow; Kubernetes refuses loopback there.
             f"--endpoint-reconciler-type={'none' if self.address.startswith('127.') else 'lease'}",
             f"--kubelet-client-certificate={kubelets.certificate}", f"--kubelet-client-key={kubelets.key}",
-            "--kubelet-preferred-address-types=InternalIP",
+            "--kubelet-preferred-address-types=InternalIP", *(self._auditing() if self.audits else []),
         ]  # fmt: skip
+
+    @property
+    def audit_log(self) -> Path:
+        return self.folder / "audit.log"
+
+    def _auditing(self) -> list[str]:
+        rules = [{"level": "Metadata", by: list(self.audits)} for by in ("users", "userGroups")]
+        policy = {
+            "apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived", "ResponseStarted"],
+            "rules": [*rules, {"level": "None"}],
+        }  # fmt: skip
+        path = self.folder / "audit.json"
+        path.write_text(json.dumps(policy))
+        return [f"--audit-policy-file={path}", f"--audit-log-path={self.audit_log}"]
 
     def _controllers(self) -> list[str]:
         mine = self.component("system:kube-controller-manager")
