@@ -29,8 +29,9 @@ waited = Histogram(
     "muster_queue_wait_seconds", "From submission, or the last resume, to admission.", ["team", "queue"], buckets=_LONG
 )
 started = Histogram(
-    "muster_start_seconds", "From admission until every replica runs.", ["team", "queue"], buckets=_LONG[:7]
-)
+    "muster_start_seconds", "From admission, or the retry, until every replica runs.", ["team", "queue"],
+    buckets=_LONG[:7],
+)  # fmt: skip
 ended = Counter("muster_jobs_ended", "Jobs that ended, by their last phase.", ["team", "queue", "phase"])
 visits = Histogram(
     "muster_reconcile_seconds",

@@ -347,8 +347,17 @@ def _measure(job: Job, now: datetime) -> None:
     team, queue = Queue.objects.values_list("team__name", "name").get(pk=job.queue_id)
     if job.is_finished:
         measures.ended.labels(team, queue, job.phase).inc()
-    elif job.admitted_at is not None:
-        measures.started.labels(team, queue).observe((now - job.admitted_at).total_seconds())
+    elif (began := _start_began_at(job)) is not None:
+        measures.started.labels(team, queue).observe((now - began).total_seconds())
+
+
+def _start_began_at(job: Job) -> datetime | None:
+    """Return when the newest attempt was free to start: at its admission, or at its retry, which keeps the quota.
+
+    `admitted_at` is no help: for a retry it is still the admission of the first attempt.
+    """
+    steps = JobEvent.objects.filter(job=job, kind="step", phase=Phase.ADMITTED)
+    return steps.order_by("-at").values_list("at", flat=True).first()
 
 
 def _record_replicas(job: Job, seen: Seen, now: datetime) -> bool:

@@ -5,6 +5,7 @@ API server, because quota and verdicts depend on it, and because it is rare.
 """
 
 import asyncio
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -152,9 +153,15 @@ class KubernetesCluster(View):
         return len(old)
 
     def watch_ages(self) -> dict[str, float]:
-        """Return how many seconds ago the API server last sent something, for each resource that is watched."""
+        """Return how many seconds ago the API server last sent something, for each resource that is watched.
+
+        Before it sent anything, the age counts from the start of the watch: it may be away from the beginning.
+        """
+        if self._watching_pid != os.getpid():
+            return {}
         seen = {"pods": self.pods.as_of, "services": self.owners.as_of}
-        return {name: max(0.0, self._clock() - at) for name, at in seen.items() if at is not None}
+        now, since = self._clock(), self._watching_since
+        return {name: max(0.0, now - (since if at is None else at)) for name, at in seen.items()}
 
     def close(self) -> None:
         """Stop watching. Not needed in a process that exits."""

@@ -37,6 +37,7 @@ class View:
         self._lock = threading.Lock()
         self.queue = ChangeQueue()
         self._watching_pid = 0
+        self._watching_since = 0.0
         self._following: list[Future[None]] = []
         self._draw_anew()
 
@@ -81,7 +82,7 @@ class View:
         with self._lock:
             if self._watching_pid == os.getpid():
                 return
-            self._watching_pid = os.getpid()
+            self._watching_since, self._watching_pid = self._clock(), os.getpid()
             self._draw_anew()
         self._following = [client.start(one.follow()) for one in self._watches]
 

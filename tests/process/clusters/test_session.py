@@ -10,6 +10,7 @@ from contextlib import aclosing
 
 import pytest
 from kubernetes.aio.config import incluster_config
+from prometheus_client import REGISTRY
 
 from common.errors import Unreachable
 from jobs.clusters.kubernetes import client
@@ -82,6 +83,17 @@ def refusal(api: Api) -> str:
 def unused_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as one:
         return int(one.getsockname()[1])
+
+
+def test_requests_are_timed_by_what_the_server_answered(api, server):
+    def count(status: str) -> float:
+        return REGISTRY.get_sample_value("muster_cluster_call_seconds_count", {"verb": "GET", "status": status}) or 0
+
+    before = count("200"), count("401")
+    assert ask(api({"token": "t"}, tls_server_name=NAME)).status == 200
+    server.token = "another"
+    assert ask(api({"token": "t"}, tls_server_name=NAME)).status == 401
+    assert count("200") == before[0] + 1 and count("401") > before[1]  # a refused token is read once more
 
 
 # -- proxy-url

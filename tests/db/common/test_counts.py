@@ -1,0 +1,264 @@
+"""What processes count and time: each series rises by the real thing, and none has a label that could hold a job's id."""
+
+import asyncio
+import json
+import socket
+import struct
+import time
+from datetime import timedelta
+
+import pytest
+from asgiref.testing import ApplicationCommunicator
+from django.utils import timezone
+from prometheus_client import REGISTRY, CollectorRegistry
+
+from accounts.access import Access
+from accounts.models import Token
+from common.errors import Unreachable
+from controlplane import metrics
+from jobs import clusters
+from jobs.api import log_stream
+from jobs.control import sweeper
+from jobs.control.scheduler import schedule
+from jobs.core.lifecycle import Phase
+from jobs.ingest.agent_tokens import issue
+from jobs.ingest.asgi import PATH, AgentDoor
+from jobs.models import Job
+from tests.support import seed
+from tests.support.builders import identity
+from tests.support.patience import PATIENCE_SECONDS
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("files")]
+
+# A new name belongs here only if its values are few and known beforehand: each is a series for good.
+LABELS = {
+    "team", "queue", "phase", "kind", "cluster", "resource", "outcome", "result",
+    "method", "route", "status", "verb",
+}  # fmt: skip
+
+
+JSON = {"content_type": "application/json"}
+
+
+def samples() -> dict[tuple, float]:
+    return {
+        (one.name, *sorted(one.labels.items())): one.value for family in REGISTRY.collect() for one in family.samples
+    }
+
+
+@pytest.fixture
+def rise():
+    """`rise(name, **labels)` returns by how much a sample rose since the test began."""
+    before = samples()
+
+    def risen(name: str, **labels: str) -> float:
+        key = (name, *sorted(labels.items()))
+        return samples().get(key, 0) - before.get(key, 0)
+
+    return risen
+
+
+@pytest.fixture
+def of_queue(lab, team):
+    return {"team": team.name, "queue": lab.queue.name}
+
+
+@pytest.fixture
+def job(lab):
+    """A job that waits; submitted before `on_memory`, since the memory cluster checks no submission."""
+    return lab.submit()
+
+
+@pytest.fixture
+def on_memory(lab, job, monkeypatch):
+    """Have visits of this process use the memory cluster."""
+    monkeypatch.setattr(sweeper.clusters, "get", lambda alias: lab.cluster)
+
+
+def until(said) -> None:
+    end = time.monotonic() + PATIENCE_SECONDS
+    while not said():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def closed_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as one:
+        return int(one.getsockname()[1])
+
+
+# -- jobs
+
+
+def test_an_admission_is_counted_with_how_long_its_job_waited(lab, rise, of_queue):
+    job = lab.submit()
+    Job.objects.filter(pk=job.pk).update(phase_since=timezone.now() - timedelta(minutes=5))
+    assert schedule() == 1
+    assert rise("muster_queue_wait_seconds_count", **of_queue) == 1
+    assert 300 <= rise("muster_queue_wait_seconds_sum", **of_queue) < 300 + PATIENCE_SECONDS
+
+
+def test_a_start_is_timed_from_admission(lab, rise, of_queue):
+    lab.submit()
+    schedule()
+    lab.clock.advance(100)
+    lab.visit(Job.objects.get(), times=3)
+    assert rise("muster_start_seconds_count", **of_queue) == 1
+    assert 100 <= rise("muster_start_seconds_sum", **of_queue) < 100 + PATIENCE_SECONDS
+
+
+def test_a_start_after_a_retry_is_timed_from_the_retry(lab, rise, of_queue):
+    job = lab.running(max_retries=1)
+    first = rise("muster_start_seconds_sum", **of_queue)
+    lab.clock.advance(36_000)
+    job = lab.visit(lab.finish(job, 1, 1), times=3)
+    assert (job.phase, job.attempt) == (Phase.RUNNING, 2)
+    assert rise("muster_start_seconds_count", **of_queue) == 2
+    assert rise("muster_start_seconds_sum", **of_queue) - first < 60  # seconds of the test's own clock
+
+
+def test_an_end_is_counted_by_its_phase(lab, rise, of_queue):
+    lab.finish(lab.running(), 0, 0)
+    lab.finish(lab.running(), 1, 1)
+    ends = {phase: rise("muster_jobs_ended_total", **of_queue, phase=phase) for phase in ("succeeded", "failed")}
+    assert ends == {"succeeded": 1, "failed": 1}
+
+
+# -- visits
+
+
+def test_a_visit_is_timed_by_its_outcome(job, rise, on_memory, monkeypatch):
+    sweeper.visit_job(job.pk)
+    monkeypatch.setattr(sweeper.clusters, "get", lambda alias: {}[alias])
+    with pytest.raises(KeyError):
+        sweeper.visit_job(job.pk)
+    assert {how: rise("muster_reconcile_seconds_count", outcome=how) for how in ("done", "failed")} == {
+        "done": 1, "failed": 1,
+    }  # fmt: skip
+
+
+# -- agents
+
+
+def sent_to_the_door(token: str, body: bytes) -> int:
+    async def story() -> int:
+        headers = [(b"authorization", f"Bearer {token}".encode())]
+        call = ApplicationCommunicator(
+            AgentDoor(app=None), {"type": "http", "path": PATH, "method": "POST", "headers": headers}
+        )
+        await call.send_input({"type": "http.request", "body": body})
+        status = (await call.receive_output(PATIENCE_SECONDS))["status"]
+        await call.receive_output(PATIENCE_SECONDS)
+        return status
+
+    return asyncio.run(story())
+
+
+def test_a_batch_is_timed_by_its_status_and_by_how_late_it_came(lab, rise):
+    token = issue(identity(lab.running()))
+    header = json.dumps({"version": 1, "seq": 1, "sent_at": time.time() - 100, "items": []}).encode()
+    assert sent_to_the_door(token, struct.pack(">I", len(header)) + header) == 200
+    assert sent_to_the_door("forged", b"") == 401
+    counts = {status: rise("muster_ingest_batch_seconds_count", status=status) for status in ("200", "401")}
+    assert counts == {"200": 1, "401": 1}
+    assert rise("muster_ingest_lag_seconds_count") == 1
+    assert 100 <= rise("muster_ingest_lag_seconds_sum") < 100 + PATIENCE_SECONDS
+
+
+# -- streams
+
+
+def test_open_streams_are_told(lab, people, settings):
+    settings.MUSTER_METRICS = ""  # no port
+    metrics.serve()
+    job = lab.running()
+    access = Access(people.viewer.pk, frozenset({job.team_id}), Token.issue(people.viewer, "x")[0].pk)
+    told = [REGISTRY.get_sample_value("muster_open_streams")]
+
+    async def story():
+        stream = log_stream.events(job.pk, access, {"limit": 1, "cursor": ""})
+        await anext(stream)
+        told.append(REGISTRY.get_sample_value("muster_open_streams"))
+        await stream.aclose()
+        told.append(REGISTRY.get_sample_value("muster_open_streams"))
+
+    asyncio.run(story())
+    assert told == [0, 1, 0]
+
+
+# -- clusters
+
+
+@pytest.fixture
+def far(settings, tmp_path):
+    """A Kubernetes cluster whose API server is away: (its adapter, a function that advances its clock)."""
+    address = f"https://127.0.0.1:{closed_port()}"
+    config = {
+        "clusters": [{"name": "c", "cluster": {"server": address}}],
+        "users": [{"name": "u", "user": {}}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "x",
+    }
+    (tmp_path / "kubeconfig").write_text(json.dumps(config))
+    ahead = [0.0]
+    options = {
+        "KUBECONFIG": str(tmp_path / "kubeconfig"), "NAMESPACE": "x", "IMAGE": "x", "CONTROL_URL": "http://x",
+        "clock": lambda: time.time() + ahead[0],
+    }  # fmt: skip
+    backend = "jobs.clusters.kubernetes.KubernetesCluster"
+    settings.CLUSTERS = {**settings.CLUSTERS, "far": {"BACKEND": backend, "OPTIONS": options}}
+    clusters.adapters.clear()
+    found = clusters.get("far")
+    yield found, lambda seconds: ahead.__setitem__(0, ahead[0] + seconds)
+    found.close()
+    clusters.adapters.clear()
+
+
+def ages() -> dict[str, float | None]:
+    registry = CollectorRegistry()
+    registry.register(metrics.Watches())
+    name = "muster_watch_age_seconds"
+    return {
+        kind: registry.get_sample_value(name, {"cluster": "far", "resource": kind}) for kind in ("pods", "services")
+    }
+
+
+def test_a_cluster_that_is_away_from_the_beginning_ages_from_the_start_of_the_watch(far):
+    cluster, advance = far
+    advance(1000)
+    assert ages() == {"pods": None, "services": None}  # this process does not watch it
+    cluster.start_watching()
+    advance(400)
+    told = ages()
+    assert all(400 <= age < 400 + PATIENCE_SECONDS for age in told.values()), told
+    cluster.pods.confirm(cluster._clock())  # as a watch does at whatever the server sends
+    advance(30)
+    assert 30 <= ages()["pods"] < 30 + PATIENCE_SECONDS and ages()["services"] >= 430
+
+
+def test_a_request_without_an_answer_is_timed(far, rise):
+    with pytest.raises(Unreachable):
+        far[0].observe("1-abc", 1, [("worker", 0)])
+    # The watches ask as well.
+    assert rise("muster_cluster_call_seconds_count", verb="GET", status="none") >= 1
+
+
+# -- labels
+
+
+def test_no_series_has_a_label_that_could_hold_the_id_of_a_job(lab, far):
+    job = seed.failed(lab)
+    far[0].start_watching()
+    seed.running(lab)
+    collectors = [one for one in REGISTRY._collector_to_names if _is_ours(one)]
+    names = {name for one in collectors for name in one._labelnames}
+    families = [family for one in (metrics.Rows(), metrics.Watches()) for family in one.collect()]
+    told = {name for family in families for sample in family.samples for name in sample.labels}
+    assert len(collectors) > 10 and len(families) > 5 and {"kind", "cluster"} <= told
+    assert (names | told) - LABELS == set()
+    values = {value for family in families for sample in family.samples for value in sample.labels.values()}
+    assert not values & {str(job.pk), job.run, job.name}
+
+
+def _is_ours(collector) -> bool:
+    return any(family.name.startswith("muster_") for family in getattr(collector, "describe", list)())
