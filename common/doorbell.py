@@ -45,10 +45,12 @@ class Bell:
             if self._pid != os.getpid():  # a forked child does not inherit its parent's thread
                 self._waiting, self._pid = {}, os.getpid()
                 threading.Thread(target=self._run, daemon=True, name="doorbell").start()
-            if len(self._waiting) < MOST_WAITING:
+            if key in self._waiting or len(self._waiting) < MOST_WAITING:
                 self._waiting.setdefault(key, say)
-            elif key.startswith(HINT):
-                self._waiting.setdefault(LOST, _say_lost)
+            else:
+                measures.lost_hints.labels("dropped").inc()
+                if key.startswith(HINT):
+                    self._waiting.setdefault(LOST, _say_lost)
             self._news.notify()
 
     def _run(self) -> None:
@@ -62,7 +64,7 @@ class Bell:
                 say()
             except Exception as error:  # anything the broker's client raises: the row, which is what counts, is written
                 log.warning("doorbell %s not rung: %s", key, error)
-                measures.lost_hints.inc()
+                measures.lost_hints.labels("not_sent").inc()
                 time.sleep(REST_SECONDS)
                 if key == LOST or key.startswith(HINT):  # also when the queue is full: this one stands for the others
                     with self._news:

@@ -18,8 +18,9 @@ from django.shortcuts import render, resolve_url
 from django.utils.cache import patch_vary_headers
 from django.utils.http import url_has_allowed_host_and_scheme
 
+from . import measures
 from .db_connections import AWAY, RETRY_SECONDS
-from .errors import Problem, bounded
+from .errors import MusterError, Problem, bounded
 
 # Only the pages of these ask who is signed in. The others may be made outside of the middlewares: a connection to the
 # database that they took would never be given back.
@@ -96,6 +97,8 @@ def broken(request: HttpRequest) -> HttpResponse:
 
 
 def forbidden(request: HttpRequest, exception: Exception) -> HttpResponse:
+    if isinstance(exception.__cause__, MusterError):
+        measures.failed("page", exception.__cause__)
     said = bounded(str(exception)) or "you may look at this, but not change it"
     return _stop(request, 403, said, exception=said)
 

@@ -7,6 +7,8 @@ import logging
 
 from prometheus_client import REGISTRY, Counter, Gauge, Histogram, start_http_server
 
+from .errors import MusterError
+
 log = logging.getLogger(__name__)
 
 _QUICK = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -24,7 +26,17 @@ lag = Histogram(
     "muster_ingest_lag_seconds", "From the sending of a batch, by its agent's clock, until it is read.",
     buckets=(0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0),
 )  # fmt: skip
-lost_hints = Counter("muster_doorbell_failures", "Hints and wake-ups that Redis did not take; others make up for them.")
+lost_hints = Counter(
+    "muster_doorbell_failures",
+    "Hints and wake-ups that Redis did not take (not_sent), or that were given up as too many waited (dropped).",
+    ["reason"],
+)
+for _reason in ("not_sent", "dropped"):
+    lost_hints.labels(_reason)  # tell 0 from the start: no increase is seen of a series that begins at 1
+overdue = Counter(
+    "muster_overdue_visits",
+    "Visits of the sweeper that changed a job's phase: no doorbell rang, or it was lost or late.",
+)
 waited = Histogram(
     "muster_queue_wait_seconds", "From submission, or the last resume, to admission.", ["team", "queue"], buckets=_LONG
 )
@@ -47,6 +59,17 @@ calls = Histogram(
 deliveries = Counter(
     "muster_webhook_deliveries", "Requests to webhooks: delivered, failed (tried again later), or given up.", ["result"]
 )
+errors = Counter(
+    "muster_errors",
+    "Errors that ended an API call, a page, a request of a visit, or a task, by class; other: not raised on purpose.",
+    ["where", "error"],
+)
+
+
+def failed(where: str, error: BaseException) -> None:
+    """Count an error. `where`: api, page, visit or task; the class is the nearest one of common/errors.py."""
+    ours = (one.__name__ for one in type(error).__mro__ if one.__module__ == MusterError.__module__)
+    errors.labels(where, next(ours, "other")).inc()
 
 
 def serve(where: str, *collectors: object) -> None:

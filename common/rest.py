@@ -18,6 +18,7 @@ from rest_framework.pagination import CursorPagination
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from . import measures
 from .compression import compressed
 from .errors import (
     MOST_PROBLEMS,
@@ -159,6 +160,8 @@ def listed(shape: type[serializers.BaseSerializer[Any]]) -> serializers.Serializ
 
 def problem(error: Exception, context: dict[str, Any]) -> Response | None:
     """Return every refusal as problem details: what is wrong, with which field and value, and how to fix it."""
+    if isinstance(error, MusterError | DatabaseError | InterfaceError):
+        measures.failed("api", error)
     match error:
         case Unreadable():
             return _answer(400, "The request cannot be read", str(error), list(error.problems))

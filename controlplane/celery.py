@@ -6,10 +6,10 @@ import os
 from typing import Any
 
 from celery import Celery
-from celery.signals import setup_logging, task_postrun, task_prerun, worker_init
+from celery.signals import setup_logging, task_failure, task_postrun, task_prerun, worker_init
 from django.conf import settings
 
-from common import request_ids, traces
+from common import measures, request_ids, traces
 from common.doorbell import CAUSE
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
@@ -45,7 +45,13 @@ def _forget_cause(**_: Any) -> None:
     request_ids.current_id.set("")
 
 
+def _count_error(sender: Any, exception: BaseException, **_: Any) -> None:
+    if sender.name != "jobs.reconcile":  # visits count their own, those of the sweeper as well
+        measures.failed("task", exception)
+
+
 setup_logging.connect(_log_as_the_others_do)
+task_failure.connect(_count_error)
 task_prerun.connect(_note_cause)
 task_postrun.connect(_forget_cause)
 worker_init.connect(_start_watching)

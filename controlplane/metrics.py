@@ -4,6 +4,7 @@ Every web process tells the same of the rows, so take the maximum over them, not
 """
 
 import logging
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from contextvars import ContextVar
 from datetime import datetime, timedelta
 
 from django.conf import settings
+from django.core.signals import got_request_exception
 from django.db import DatabaseError, InterfaceError, connection
 from django.db.models import Count, Min, Sum
 from django.http import HttpRequest, HttpResponse
@@ -19,6 +21,7 @@ from django.utils import timezone
 from prometheus_client.core import GaugeMetricFamily as Gauges
 
 from common import measures
+from common.error_responses import is_program
 from common.hints import open_streams
 from common.middleware import Middleware
 from jobs import clusters
@@ -51,6 +54,16 @@ class Timed(Middleware):
     def after(self, response: HttpResponse) -> HttpResponse:
         _status.set(response.status_code)
         return response
+
+
+def _count_error(request: HttpRequest | None = None, **_: object) -> None:
+    """Count an error that no view handled; Django sends this signal while it handles the exception."""
+    error = sys.exception()
+    if request is not None and error is not None:
+        measures.failed("api" if is_program(request) else "page", error)
+
+
+got_request_exception.connect(_count_error)
 
 
 def serve(*, rows: bool = False) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from common import faultpoints, traces
+from common import faultpoints, measures, traces
 from common.errors import LeaseLost, Refused, Sealed, Unreachable
 from jobs.clusters import Cluster, Expected
 from jobs.core.lifecycle import ON_CLUSTER, STOP_TICK, JobView, Phase, Step, StopReason, decide
@@ -98,7 +98,8 @@ def visit(
                 break
         store.release(held, due=clock())
         return timedelta(0)
-    except LeaseLost:
+    except LeaseLost as error:
+        measures.failed("visit", error)
         log.warning(LATE, job)
         return None
     except Exception:
@@ -127,8 +128,7 @@ def advance(
     try:
         seen = observe(held, cluster)
     except Unreachable as error:
-        log.warning("job %s: %s", held.job, error)
-        store.report_trouble(held, str(error))
+        _report(held, error, store=store)
         seen = Seen()  # unknown, not lost
     step = decide(held.view, seen, clock())
     if step.replace and not backfill_logs(held, seen=seen, cluster=cluster, now=clock()):
@@ -144,10 +144,10 @@ def advance(
     try:
         held = converge(held, step=step, store=store, cluster=cluster, clock=clock)
     except Unreachable as error:
-        log.warning("job %s: %s", held.job, error)
-        store.report_trouble(held, str(error))
+        _report(held, error, store=store)
         return held, UNREACHABLE_TICK
     except Refused as error:
+        measures.failed("visit", error)
         if held.view.applied_at is not None:  # only a replacement was refused; the other replicas go on without it
             log.warning("job %s: %s", held.job, error)
             return held, UNREACHABLE_TICK
@@ -157,6 +157,12 @@ def advance(
         # The visit that created them died before it recorded that, and their later changes rang for nobody: look again.
         return held, timedelta(0)
     return held, step.requeue_after
+
+
+def _report(held: Held, error: Unreachable, *, store: Store) -> None:
+    measures.failed("visit", error)
+    log.warning("job %s: %s", held.job, error)
+    store.report_trouble(held, str(error))
 
 
 def observe(held: Held, cluster: Cluster) -> Seen:
@@ -175,7 +181,8 @@ def converge(held: Held, *, step: Step, store: Store, cluster: Cluster, clock: C
                 said = cluster.apply(plan)
             if said:
                 store.note(held, said)
-        except Sealed:
+        except Sealed as error:
+            measures.failed("visit", error)
             log.info("job %s: attempt %s was closed meanwhile", held.job, held.view.attempt)
             return held
         return store.record_applied(held, now=clock())

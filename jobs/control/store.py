@@ -37,6 +37,8 @@ TROUBLE = "The cluster does not carry out a request, which is repeated: "
 
 
 class DjangoStore:
+    has_stepped = False  # whether a job's phase was changed through this object
+
     def take(self, job: int, *, owner: str, now: datetime) -> Held | None:
         with faultpoints.atomic("store.take"):
             row = (
@@ -95,7 +97,9 @@ class DjangoStore:
                 doorbell.poke("jobs.schedule")
             if is_step and (job.is_finished or job.phase == Phase.RUNNING):
                 transaction.on_commit(lambda: _measure(job, now), robust=True)
-            return _held(job)
+            found = _held(job)
+        self.has_stepped |= is_step
+        return found
 
     def record_applied(self, held: Held, *, now: datetime) -> Held:
         view = applied(held.view, now)

@@ -4,8 +4,10 @@ import asyncio
 import json
 import socket
 import struct
+import threading
 import time
 from datetime import timedelta
+from unittest.mock import Mock
 
 import pytest
 from asgiref.testing import ApplicationCommunicator
@@ -14,12 +16,15 @@ from prometheus_client import REGISTRY, CollectorRegistry
 
 from accounts.access import Access
 from accounts.models import Token
-from common.errors import Unreachable
+from common import doorbell, measures
+from common.errors import InvalidSpec, LeaseLost, MusterError, Refused, Unreachable
 from controlplane import metrics
-from jobs import clusters
+from controlplane.celery import app  # noqa: F401 - its signals count the errors of tasks
+from jobs import clusters, tasks
 from jobs.api import log_stream
 from jobs.control import sweeper
 from jobs.control.scheduler import schedule
+from jobs.control.store import DjangoStore
 from jobs.core.lifecycle import Phase
 from jobs.ingest.agent_tokens import issue
 from jobs.ingest.asgi import PATH, AgentDoor
@@ -27,12 +32,13 @@ from jobs.models import Job
 from tests.support import seed
 from tests.support.builders import identity
 from tests.support.patience import PATIENCE_SECONDS
+from workspaces.services import Missing
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("files")]
 
 # A new name belongs here only if its values are few and known beforehand: each is a series for good.
 LABELS = {
-    "team", "queue", "phase", "kind", "cluster", "resource", "outcome", "result",
+    "team", "queue", "phase", "kind", "cluster", "resource", "outcome", "result", "reason", "where", "error",
     "method", "route", "status", "verb",
 }  # fmt: skip
 
@@ -137,6 +143,25 @@ def test_a_visit_is_timed_by_its_outcome(job, rise, on_memory, monkeypatch):
     }  # fmt: skip
 
 
+def test_an_overdue_visit_counts_only_if_it_found_something_to_do(lab, job, rise, on_memory):
+    """A running job is due every few seconds without a ring, and that is no lost one."""
+    schedule()
+    later = timezone.now() + timedelta(minutes=1)
+    assert sweeper.sweep(later) == 1
+    assert Job.objects.get(pk=job.pk).phase != Phase.ADMITTED
+    assert rise("muster_overdue_visits_total") == 1
+    lab.visit(job, times=3)
+    assert sweeper.sweep(later) == 1
+    assert rise("muster_overdue_visits_total") == 1
+
+
+def test_a_visit_that_was_asked_for_is_not_overdue(job, rise, on_memory):
+    schedule()
+    sweeper.visit_job(job.pk)
+    assert Job.objects.get(pk=job.pk).phase != Phase.ADMITTED
+    assert rise("muster_overdue_visits_total") == 0
+
+
 # -- agents
 
 
@@ -165,7 +190,33 @@ def test_a_batch_is_timed_by_its_status_and_by_how_late_it_came(lab, rise):
     assert 100 <= rise("muster_ingest_lag_seconds_sum") < 100 + PATIENCE_SECONDS
 
 
-# -- streams
+# -- doorbells and streams
+
+
+def test_a_hint_that_redis_does_not_take_is_counted(settings, rise, monkeypatch):
+    settings.REDIS_URL = f"redis://127.0.0.1:{closed_port()}/0"
+    monkeypatch.setattr(doorbell, "_redis", None)
+    doorbell.hint(job=1, team=1, what="state")
+    until(lambda: rise("muster_doorbell_failures_total", reason="not_sent") >= 1)
+    assert rise("muster_doorbell_failures_total", reason="dropped") == 0
+
+
+def test_rings_that_find_too_many_waiting_are_counted_and_equal_ones_are_not(rise, monkeypatch):
+    monkeypatch.setattr(doorbell, "MOST_WAITING", 1)
+    bell, is_sending, gate, done = doorbell.Bell(), threading.Event(), threading.Event(), threading.Event()
+    bell.ring("first", lambda: (is_sending.set(), gate.wait(PATIENCE_SECONDS)))
+    assert is_sending.wait(PATIENCE_SECONDS)
+    for key in ("waits", "waits", "dropped", f"{doorbell.HINT}dropped"):
+        bell.ring(key, done.set)
+    assert rise("muster_doorbell_failures_total", reason="dropped") == 2
+    gate.set()
+    assert done.wait(PATIENCE_SECONDS)
+
+
+def test_failures_of_doorbells_are_told_before_the_first(rise):
+    """Prometheus sees no increase of a series whose first value is 1."""
+    for reason in ("not_sent", "dropped"):
+        assert REGISTRY.get_sample_value("muster_doorbell_failures_total", {"reason": reason}) is not None
 
 
 def test_open_streams_are_told(lab, people, settings):
@@ -241,6 +292,102 @@ def test_a_request_without_an_answer_is_timed(far, rise):
         far[0].observe("1-abc", 1, [("worker", 0)])
     # The watches ask as well.
     assert rise("muster_cluster_call_seconds_count", verb="GET", status="none") >= 1
+
+
+# -- errors
+
+
+@pytest.mark.parametrize(
+    ("error", "name"),
+    [
+        (InvalidSpec(), "InvalidSpec"),
+        (LeaseLost("x"), "LeaseLost"),
+        (Missing([]), "MusterError"),
+        (ZeroDivisionError(), "other"),
+    ],
+)
+def test_an_error_counts_for_the_nearest_class_of_the_tree(rise, error, name):
+    assert name == "other" or isinstance(error, MusterError)
+    measures.failed("page", error)
+    assert rise("muster_errors_total", where="page", error=name) == 1
+
+
+def test_refusals_of_the_api_are_counted_by_class(rise, lab, people, as_):
+    job = lab.finish(lab.running(), 0, 0)
+    owner = as_(people.owner)
+    assert owner.get("/api/v1/jobs?limit=none").status_code == 422
+    assert owner.get("/api/v1/jobs?after=none").status_code == 400
+    assert owner.post(f"/api/v1/jobs/{job.pk}/suspend", **JSON).status_code == 409
+    assert as_(people.viewer).post(f"/api/v1/jobs/{job.pk}/cancel", **JSON).status_code == 403
+    names = ("InvalidInput", "Unreadable", "Conflict", "NotAllowed")
+    assert {name: rise("muster_errors_total", where="api", error=name) for name in names} == dict.fromkeys(names, 1)
+
+
+def test_what_a_page_may_not_do_and_defects_of_pages_are_counted(rise, lab, people, as_, monkeypatch):
+    job = lab.running()
+    client = as_(people.viewer)
+    client.raise_request_exception = False
+    assert client.post(f"/jobs/{job.pk}/cancel").status_code == 403
+    assert client.get("/jobs/0").status_code == 404  # nobody's error
+    assert rise("muster_errors_total", where="page", error="NotAllowed") == 1
+    assert rise("muster_errors_total", where="page", error="other") == 0
+    monkeypatch.setattr("jobs.models.querysets.JobQuerySet.readable_by", lambda *_: 1 / 0)
+    assert client.get(f"/jobs/{job.pk}").status_code == 500
+    assert client.get(f"/api/v1/jobs/{job.pk}").status_code == 500
+    assert {where: rise("muster_errors_total", where=where, error="other") for where in ("page", "api")} == {
+        "page": 1, "api": 1,
+    }  # fmt: skip
+
+
+def test_errors_of_visits_are_counted_also_those_that_a_visit_goes_on_after(rise, lab, job, on_memory, monkeypatch):
+    schedule()
+    lab.visit(job, times=3)
+    lab.cluster.is_reachable = False
+    sweeper.visit_job(job.pk)
+    assert rise("muster_errors_total", where="visit", error="Unreachable") >= 1
+    lab.cluster.is_reachable = True
+    monkeypatch.setattr(lab.cluster, "observe", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        sweeper.visit_job(job.pk)
+    assert rise("muster_errors_total", where="visit", error="other") == 1
+
+
+def test_a_launch_that_a_cluster_refuses_is_counted(rise, lab, job, on_memory, monkeypatch):
+    schedule()
+    monkeypatch.setattr(lab.cluster, "apply", Mock(side_effect=Refused("no such image")))
+    sweeper.visit_job(job.pk)
+    assert rise("muster_errors_total", where="visit", error="Refused") == 1
+
+
+def test_a_launch_that_comes_after_the_end_of_its_attempt_is_counted(rise, lab, job, on_memory):
+    schedule()
+    lab.cluster.delete(job.run, 1, 0)
+    sweeper.visit_job(job.pk)
+    assert rise("muster_errors_total", where="visit", error="Sealed") >= 1
+
+
+def test_a_lease_lost_during_a_visit_is_counted(rise, lab, job, on_memory, monkeypatch):
+    schedule()
+    lab.visit(job, times=3)
+    observe = lab.cluster.observe
+
+    def robbed(*words):
+        DjangoStore().take(job.pk, owner="second", now=timezone.now() + timedelta(minutes=1))
+        return observe(*words)
+
+    monkeypatch.setattr(lab.cluster, "observe", robbed)
+    sweeper.visit_job(job.pk)
+    assert rise("muster_errors_total", where="visit", error="LeaseLost") == 1
+
+
+def test_errors_of_tasks_are_counted_and_a_visit_s_only_as_a_visit_s(rise, lab, monkeypatch):
+    monkeypatch.setattr(tasks.compaction, "pack_all", lambda: 1 / 0)
+    tasks.pack_logs.apply()
+    assert rise("muster_errors_total", where="task", error="other") == 1
+    monkeypatch.setattr(tasks.sweeper, "visit", lambda *_, **__: 1 / 0)
+    tasks.reconcile.apply(args=[lab.submit().pk])
+    assert rise("muster_errors_total", where="task", error="other") == 1
+    assert rise("muster_errors_total", where="visit", error="other") == 1
 
 
 # -- labels

@@ -111,7 +111,7 @@ def test_queues_are_scheduled_between_long_visits(lab, job, monkeypatch):
     monkeypatch.setattr(sweeper.last_run, "scheduled_at", time.monotonic())
     phases = []
 
-    def visit(pk):
+    def visit(pk, **_):
         phases.append(Job.objects.get(pk=job.pk).phase)
         sweeper.last_run.scheduled_at -= sweeper.SCHEDULE_SECONDS
 
