@@ -44,6 +44,10 @@ SHORT = {
     "oldest": "muster_queue_oldest_wait_seconds", "slots": "muster_queue_slots", "used": "muster_queue_slots_used",
     "wanted": "muster_queue_slots_wanted",
 }  # fmt: skip
+LABELLED = {
+    "batches": 'muster_ingest_batch_seconds_bucket{{le="{}"}}',
+    "requests": 'muster_http_request_seconds_count{{status="{}"}}',
+}
 
 
 @pytest.fixture(scope="module")
@@ -88,14 +92,13 @@ def test_an_alert_is_raised_where_it_should_be(promtool, tmp_path, alert, series
 
 def of(text: str) -> tuple[str, str]:
     """A series and its values, from the short form of CASES."""
-    *name, values = text.split(" ")
-    if name[0] in SHORT:
-        return f'{SHORT[name[0]]}{{team="nlp",queue="train"}}', values
-    if name[0] == "batches":
-        return f'muster_ingest_batch_seconds_bucket{{le="{name[1]}"}}', values
-    if name[0] == "requests":
-        return f'muster_http_request_seconds_count{{status="{name[1]}"}}', values
-    return name[0], values
+    name, values = text.split(" ", 1)
+    if name in SHORT:
+        return f'{SHORT[name]}{{team="nlp",queue="train"}}', values
+    if name in LABELLED:
+        label, values = values.split(" ", 1)
+        return LABELLED[name].format(label), values
+    return name, values
 
 
 def labels(rule: dict, series: list[str]) -> dict[str, str]:
