@@ -9,7 +9,7 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 
-from . import helm, image, network, objects, programs
+from . import definitions, helm, image, network, objects, programs
 from .lending import lend, raised
 from .node import NAME, Node, why_not
 from .plane import ControlPlane
@@ -48,6 +48,8 @@ def build(*, is_real: bool) -> None:
     real = (programs.NODE_SOURCES, programs.PROXY_SOURCES, programs.KUBECTL_SOURCES, helm.SOURCES) if is_real else ()
     for sources in (programs.SOURCES, objects.SOURCES, *real):
         programs.build(sources)
+    if is_real:
+        definitions.fetch()
     print(programs.folder(), flush=True)
 
 

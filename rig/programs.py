@@ -97,7 +97,7 @@ def is_built(sources: Sources = SOURCES) -> bool:
 
 def why_not(sources: Sources = SOURCES) -> str:
     """Return what to install; empty where the programs exist or can be built."""
-    return "" if is_built(sources) else _problem_of_go()
+    return "" if is_built(sources) else problem_of_go()
 
 
 def build(sources: Sources = SOURCES) -> Path:
@@ -121,7 +121,7 @@ def _build(source: Source, into: Path) -> None:
     missing = [name for name in source.packages if not (into / name).exists()]
     if not missing:
         return
-    if problem := _problem_of_go():
+    if problem := problem_of_go():
         raise CanNotBuild(problem)
     work = into / f"src-{source.module.split('/')[1]}"
     work.mkdir(exist_ok=True)
@@ -130,7 +130,7 @@ def _build(source: Source, into: Path) -> None:
         (work / "main.go").write_text(source.main)
     for name in missing:
         print(f"building {name} {source.version}", flush=True)
-        _go(work, "build", "-p", "1", *FLAGS, "-o", f"{into / name}.new", source.packages[name])
+        go(work, "build", "-p", "1", *FLAGS, "-o", f"{into / name}.new", source.packages[name])
         (into / f"{name}.new").rename(into / name)
     shutil.rmtree(work)
 
@@ -138,7 +138,7 @@ def _build(source: Source, into: Path) -> None:
 def _staging(source: Source, work: Path) -> list[str]:
     """Return the libraries that this module requires without a version of their own."""
     (work / "go.mod").write_text("module rig\n")
-    found = json.loads(_go(work, "mod", "download", "-json", f"{source.module}@{source.version}"))
+    found = json.loads(go(work, "mod", "download", "-json", f"{source.module}@{source.version}"))
     return re.findall(r"^\s*(k8s\.io/\S+) v0\.0\.0$", Path(found["GoMod"]).read_text(), re.MULTILINE)
 
 
@@ -148,7 +148,7 @@ def _go_mod(source: Source, staging: list[str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _go(work: Path, *words: str) -> str:
+def go(work: Path, *words: str) -> str:
     """Run go without other checkouts or tool chains; niced, and never with cgo. Raises CanNotBuild."""
     env = {**os.environ, "CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOWORK": "off", "GOFLAGS": "", "GOMAXPROCS": "2"}
     done = subprocess.run(["nice", "-n", "19", "go", *words], cwd=work, env=env, capture_output=True, text=True)
@@ -157,7 +157,7 @@ def _go(work: Path, *words: str) -> str:
     return done.stdout
 
 
-def _problem_of_go() -> str:
+def problem_of_go() -> str:
     if not shutil.which("go"):
         return f"the cluster rig is built with Go, and there is no go here: install Go {_dotted(OLDEST_GO)} or later"
     said = subprocess.run(["go", "env", "GOVERSION"], capture_output=True, text=True).stdout

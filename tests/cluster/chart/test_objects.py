@@ -2,13 +2,18 @@
 
 from typing import Any
 
+import httpx
 import pytest
+import yaml
 
+from rig import definitions
 from tests.cluster.chart.conftest import EXAMPLES
+from tests.cluster.conftest import until
+from tests.support.machine import need
 
 PLURALS = {"NetworkPolicy": "networkpolicies", "Ingress": "ingresses"}
-# Custom resources, whose definitions this API server does not have.
-ELSEWHERE = ("HTTPRoute", "ServiceMonitor", "PrometheusRule")
+STRICT = {"dryRun": "All", "fieldValidation": "Strict"}
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 CLUSTER_WIDE = ("Namespace", "ClusterRole", "ClusterRoleBinding")
 
 
@@ -19,11 +24,32 @@ def path_of(one: dict[str, Any], namespace: str) -> str:
     return f"{root}/{kind}" if one["kind"] in CLUSTER_WIDE else f"{root}/namespaces/{namespace}/{kind}"
 
 
+@pytest.fixture(scope="module")
+def defined(plane) -> set[str]:
+    """Custom resources of the Gateway API and the Prometheus operator, as their projects define them."""
+    need(not definitions.why_not(), definitions.why_not())
+    with plane.client() as admin:
+        names = [define(admin, yaml.safe_load(path.read_text())) for path in definitions.fetch()]
+        for name in names:
+            until(lambda name=name: is_established(admin.get(f"{DEFINITIONS}/{name}").json()))
+    return set(names)
+
+
+def define(admin: httpx.Client, definition: dict[str, Any]) -> str:
+    answer = admin.post(DEFINITIONS, json=definition)
+    assert answer.status_code in (201, 409), answer.text
+    return str(definition["metadata"]["name"])
+
+
+def is_established(definition: dict[str, Any]) -> bool:
+    said = {one["type"]: one["status"] for one in definition.get("status", {}).get("conditions", [])}
+    return said.get("Established") == "True"
+
+
+@pytest.mark.parametrize("words", [(), ("--is-upgrade",)], ids=["install", "upgrade"])
 @pytest.mark.parametrize("example", EXAMPLES)
-def test_the_api_server_takes_every_object(render, place, example):
-    for one in render(example, namespace=place.namespace):
-        if one["kind"] in ELSEWHERE:
-            continue
+def test_the_api_server_takes_every_object(render, place, defined, example, words):
+    for one in render(example, *words, namespace=place.namespace):
         one["metadata"]["namespace"] = place.namespace  # those of jobs' namespaces are asked for here too
         one["metadata"]["name"] = (
             f"chart-{place.namespace}-{one['metadata']['name']}"  # the rig has some of these names
@@ -32,10 +58,13 @@ def test_the_api_server_takes_every_object(render, place, example):
             del one["metadata"]["namespace"]
         if one["kind"] == "Pod":
             one["spec"].pop("priorityClassName", None)  # one of the cluster's own, which must exist
-        answer = place.admin.post(
-            path_of(one, place.namespace), params={"dryRun": "All", "fieldValidation": "Strict"}, json=one
-        )
+        # A definition is established before its resources are served.
+        answer = until(lambda one=one: taken(place.admin.post(path_of(one, place.namespace), params=STRICT, json=one)))
         assert answer.status_code == 201, f"{one['kind']} {one['metadata']['name']}: {answer.text}"
+
+
+def taken(answer: httpx.Response) -> httpx.Response | None:
+    return None if answer.text.strip() == "404 page not found" else answer
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
