@@ -32,6 +32,14 @@ def test_secrets_come_from_files_and_none_has_a_default():
         assert "keys-muster:/run/keys:ro" in SERVICES[name]["volumes"]
 
 
+def test_no_password_stands_in_the_file():
+    for name, service in SERVICES.items():
+        for setting, value in service.get("environment", {}).items():
+            if re.search("PASSWORD|SECRET|KEY|_URL", setting) and "PUBLIC" not in setting:
+                assert setting.endswith("_FILE") and value.startswith("/run/keys/"), (name, setting)
+        assert not re.search(r"://[^/\s]*:[^/\s]*@", str(service)), name
+
+
 def test_each_server_sees_its_own_password_only():
     for name in ("postgres", "redis"):
         keys = [one for one in SERVICES[name]["volumes"] if one.startswith("keys-")]

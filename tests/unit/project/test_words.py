@@ -1,0 +1,56 @@
+"""One entry point with the same words everywhere, and one version."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+from django.conf import settings
+from muster.version import VERSION as CLIENT
+
+from controlplane.server import cli
+
+ROOT = Path(__file__).resolve().parents[3]
+GOLDEN = sorted((ROOT / "tests/cluster/chart/golden").glob("*.yaml"))
+
+
+def test_the_document_has_every_word_of_muster_server():
+    """`secrets` has a paragraph of its own: only compose calls it."""
+    (table,) = re.findall(r"^\| word \|.*?\n\n", (ROOT / "docs/install.md").read_text(), re.S | re.M)
+    first_cells = re.findall(r"^\| (`.*?) \|", table, re.M)
+    words = {word for cell in first_cells for word in re.findall(r"`([a-z-]+)`", cell)}
+    assert words | {"secrets"} == set(cli.commands)
+
+
+def test_compose_uses_words_of_muster_server():
+    services = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
+    words = {name: one["command"][0] for name, one in services.items() if name not in ("postgres", "redis")}
+    assert words == {name: name for name in words} and set(words) <= set(cli.commands)
+    assert {"web", "tasks", "beat", "watcher", "migrate"} <= set(words)
+
+
+@pytest.mark.parametrize("golden", GOLDEN, ids=lambda path: path.stem)
+def test_the_chart_uses_words_of_muster_server(golden):
+    words = {}
+    for one in yaml.safe_load_all(golden.read_text()):
+        for container in one.get("spec", {}).get("template", {}).get("spec", {}).get("containers", []):
+            if "/muster:" in container["image"]:
+                words[container["name"]] = container["args"][0]
+    assert words == {name: name for name in ("web", "tasks", "beat", "watcher", "migrate")}
+
+
+def test_the_version_is_the_same_everywhere():
+    chart = yaml.safe_load((ROOT / "helm/muster/Chart.yaml").read_text())
+    compose = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]["web"]["image"]
+    found = {
+        "pyproject.toml": tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"],
+        "Dockerfile": re.search(r"^ARG VERSION=(\S+)$", (ROOT / "Dockerfile").read_text(), re.M)[1],
+        "Chart.yaml version": chart["version"],
+        "Chart.yaml appVersion": chart["appVersion"],
+        "docker-compose.yml": re.search(r":-muster:([\d.]+)}", compose)[1],
+        "controlplane/settings.py": settings.VERSION,
+        "the client": CLIENT,
+        "README": re.search(r"docker build -t REGISTRY/muster:(\S+) ", (ROOT / "README.md").read_text())[1],
+    }
+    assert len(set(found.values())) == 1, found
