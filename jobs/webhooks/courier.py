@@ -1,6 +1,7 @@
 """Deliver from threads of the tasks process, without Redis or Celery: it looks for what is due each second.
 
-One request at a time for each webhook, so a receiver that answers slowly delays its own deliveries and no others.
+One request at a time for each webhook, and half of the threads for each team: receivers that answer slowly delay their
+own deliveries, and those of other webhooks of their team if they are many, but no other team's.
 """
 
 import logging
@@ -29,7 +30,7 @@ class Courier:
     def __init__(self, *, threads: int = THREADS, clock: Callable[[], datetime] = timezone.now):
         self.threads, self.clock = threads, clock
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="webhook")
-        self._busy: set[int] = set()
+        self._busy: dict[int, int] = {}  # webhook -> its team
         self._changed = threading.Condition()
         self._is_awake = self._is_over = False
 
@@ -45,8 +46,11 @@ class Courier:
     def look(self) -> int:
         """Begin to deliver what is due, one delivery of each webhook. Return how many were begun."""
         with self._changed:
-            busy = frozenset(self._busy)
-        found = sending.due(self.clock(), busy=busy, most=self.threads - len(busy)) if len(busy) < self.threads else []
+            busy = dict(self._busy)
+        if len(busy) >= self.threads:
+            return 0
+        most_of_team = max(1, self.threads // 2)
+        found = sending.due(self.clock(), busy=busy, most=self.threads - len(busy), most_of_team=most_of_team)
         return sum(self._begin(webhook) for webhook in found)
 
     def settle(self, within: float) -> bool:
@@ -64,7 +68,7 @@ class Courier:
         claim = sending.claim(webhook, now=self.clock())
         if claim is not None:
             with self._changed:
-                self._busy.add(webhook)
+                self._busy[webhook] = claim.webhook.team_id
             self._pool.submit(self._deliver, claim)
         return claim is not None
 
@@ -76,7 +80,7 @@ class Courier:
         finally:
             connections.close_all()
             with self._changed:
-                self._busy.discard(found.webhook.pk)
+                self._busy.pop(found.webhook.pk, None)
             self.wake()
 
     def _run(self) -> None:

@@ -1,7 +1,8 @@
 """The installation's own services, which no webhook may reach, whatever networks are allowed.
 
 Postgres, Redis, object storage, API servers and metrics are recognised by address and port. Pages and API are recognised by host name:
-behind one proxy other sites share their address, and Muster itself refuses requests for other names.
+behind one proxy other sites share their address, and Muster itself refuses requests for other names. Processes of ours on
+other machines are not recognised: their addresses change, and other programs use their ports too (docs/webhooks.md).
 """
 
 import os
@@ -80,11 +81,13 @@ def _lookup(host: str) -> list[str]:
 
 
 def _database() -> Iterator[Service]:
+    """Yield each host of a list with its port, as libpq reads both: one port for all, or one for each."""
     database = settings.DATABASES["default"]
-    host = str(database.get("HOST") or "")
-    if not host.startswith("/"):  # not a folder with a socket
-        for one in (host or "localhost").split(","):
-            yield Service("Muster's database", one, int(str(database.get("PORT") or 5432).split(",")[0]))
+    hosts = str(database.get("HOST") or "").split(",")
+    ports = str(database.get("PORT") or "").split(",")
+    for host, port in zip(hosts, ports * len(hosts) if len(ports) == 1 else ports, strict=False):
+        if not host.startswith("/"):  # not a folder with a socket
+            yield Service("Muster's database", host or "localhost", int(port or 5432))
 
 
 def _redis() -> Iterator[Service]:

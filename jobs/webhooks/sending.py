@@ -5,13 +5,15 @@ A claim moves the row's due time, so a process that dies while it sends leaves a
 
 import json
 import secrets
-from collections.abc import Collection
+from collections import Counter, defaultdict, deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import Any
 
 from django.conf import settings
-from django.db.models import Min
+from django.db.models import Min, Q
 from django.utils import timezone
 
 from common import db_connections, faultpoints, measures, traces
@@ -32,20 +34,41 @@ _chance = secrets.SystemRandom()
 
 @dataclass(frozen=True)
 class Claim:
-    """A delivery that this process may send now. `tries` counts this one, and tells a late result from a newer."""
+    """A delivery that this process may send until `until`, which tells a late result from that of a newer claim.
+
+    `tries` counts this one.
+    """
 
     delivery: int
     webhook: Webhook
     uid: str
     payload: dict[str, Any]
     tries: int
+    until: datetime
 
 
-def due(now: datetime, *, busy: Collection[int] = (), most: int) -> list[int]:
-    """Return webhooks that have something due, the longest overdue first, without those in `busy`."""
-    waiting = Delivery.objects.filter(next_try_at__lte=now).exclude(webhook__in=busy)
-    firsts = waiting.order_by().values("webhook").annotate(first=Min("next_try_at")).order_by("first")
-    return list(firsts.values_list("webhook", flat=True)[:most])
+def due(
+    now: datetime, *, busy: Mapping[int, int] = MappingProxyType({}), most: int, most_of_team: int | None = None
+) -> list[int]:
+    """Return at most `most` webhooks that have something due, without those in `busy`, which names their teams.
+
+    Teams take turns: next is the one with the fewest in `busy` and chosen, never more than `most_of_team`, and of equals
+    the longest overdue. So the slow receivers of one team leave threads to the others.
+    """
+    overdue = Delivery.objects.filter(next_try_at__lte=now).exclude(webhook__in=busy)
+    firsts = overdue.order_by().values("webhook", "webhook__team").annotate(first=Min("next_try_at")).order_by("first")
+    waiting: dict[int, deque[int]] = defaultdict(deque)
+    for webhook, team in firsts.values_list("webhook", "webhook__team"):
+        waiting[team].append(webhook)
+    found, inside = [], Counter(busy.values())
+    while len(found) < most:
+        free = [one for one in waiting if waiting[one] and (most_of_team is None or inside[one] < most_of_team)]
+        if not free:
+            break
+        team = min(free, key=lambda one: inside[one])
+        found.append(waiting[team].popleft())
+        inside[team] += 1
+    return found
 
 
 def claim(webhook: int, *, now: datetime) -> Claim | None:
@@ -59,7 +82,7 @@ def claim(webhook: int, *, now: datetime) -> Claim | None:
         row.tries += 1
         row.next_try_at = now + LEASE
         row.save(update_fields=["tries", "next_try_at"])
-    return Claim(row.pk, row.webhook, message_id(row), row.payload, row.tries)
+    return Claim(row.pk, row.webhook, message_id(row), row.payload, row.tries, row.next_try_at)
 
 
 def deliver(found: Claim) -> Answer:
@@ -83,12 +106,12 @@ def body_of(webhook: Webhook, payload: dict[str, Any]) -> bytes:
 
 
 def record(found: Claim, answer: Answer, *, now: datetime) -> None:
-    """Write how a try ended. A late failure changes nothing once a newer try was begun; a late success counts."""
+    """Write how a try ended. A late failure changes nothing once it was claimed or sent again; a late success counts."""
     rows = Delivery.objects.filter(pk=found.delivery, delivered_at=None)
     if answer.is_received:
         values: dict[str, Any] = {"delivered_at": now, "next_try_at": None, "gave_up_at": None}
     else:
-        rows = rows.filter(tries=found.tries, gave_up_at=None)
+        rows = rows.filter(next_try_at=found.until)
         pause = pause_after(found.tries, chance=_chance.random())
         is_over = pause is None or answer.is_final
         wait = timedelta(seconds=max(pause or 0, answer.retry_after))
@@ -110,9 +133,10 @@ def pause_after(tries: int, *, chance: float) -> float | None:
 def forget(*, now: datetime) -> int:
     """Delete deliveries that were settled MUSTER_JOB_DAYS ago. Return how many."""
     old = now - timedelta(days=settings.MUSTER_JOB_DAYS)
+    settled = Q(delivered_at__lt=old) | Q(gave_up_at__lt=old)
     count = 0
     while True:
-        wanted = Delivery.objects.filter(next_try_at=None, created_at__lt=old).order_by("id").values("pk")
+        wanted = Delivery.objects.filter(settled, next_try_at=None).order_by("id").values("pk")
         with faultpoints.around("deliveries.forget"):
             deleted, _ = Delivery.objects.filter(pk__in=wanted[:MOST_FORGOTTEN]).delete()
         count += deleted

@@ -136,6 +136,23 @@ def test_the_installations_own_services_are_refused_even_in_allowed_networks(eve
     assert problem("http://10.0.0.5:5433/") == problem("http://10.0.0.9:6444/") == ""
 
 
+@pytest.mark.parametrize(
+    ("host", "port", "places"),
+    [
+        ("", "", [("localhost", 5432)]),
+        ("db", "5433", [("db", 5433)]),
+        ("a,b", "5433", [("a", 5433), ("b", 5433)]),
+        ("a,b,c", "5433,,5435", [("a", 5433), ("b", 5432), ("c", 5435)]),
+        ("/run/postgresql,b", "5433,5434", [("b", 5434)]),
+    ],
+)
+def test_each_host_of_a_list_has_its_own_port_as_libpq_reads_it(settings, monkeypatch, host, port, places):
+    monkeypatch.setitem(settings.DATABASES["default"], "HOST", host)
+    monkeypatch.setitem(settings.DATABASES["default"], "PORT", port)
+    found = [one for one in own_services.services() if one.what == "Muster's database"]
+    assert [(one.host, one.port) for one in found] == places
+
+
 def test_another_address_of_this_machine_leads_to_the_same_services(everything, monkeypatch):
     """Redis listens at 127.0.0.1; the machine's other addresses are refused at its port as well."""
     resolve_to(monkeypatch, "10.0.0.5")

@@ -11,7 +11,8 @@ from django.db import OperationalError, connection
 from django.utils import timezone
 from prometheus_client import REGISTRY
 
-from jobs.models import Delivery
+from accounts.models import Team
+from jobs.models import Delivery, Webhook
 from jobs.webhooks import request, sending, services
 from jobs.webhooks.courier import Courier
 from tests.support import receiver as receivers
@@ -123,6 +124,22 @@ def test_a_late_failure_does_not_undo_a_newer_try(lab, hook, receiver, deliver):
     deliver(now + sending.LEASE)
     sending.record(slow, request.Answer(500, "answered 500"), now=now)
     assert Delivery.objects.get().state == "delivered"
+
+
+def test_a_late_failure_of_before_it_was_sent_again_does_not_count_as_the_new_ones(lab, hook, boss, receiver):
+    """`send_again` counts tries anew, so the first try then and the first try now have the same number."""
+    webhook = hook()
+    lab.running()
+    now = timezone.now()
+    slow = sending.claim(webhook.pk, now=now)
+    services.send_again(delivery=Delivery.objects.get(), by=boss)
+    fresh = sending.claim(webhook.pk, now=timezone.now())
+    assert slow.tries == fresh.tries == 1
+    before = Delivery.objects.values().get()
+    sending.record(slow, request.Answer(410, "answered 410", is_final=True), now=now)
+    assert Delivery.objects.values().get() == before
+    sending.record(fresh, request.Answer(500, "answered 500"), now=timezone.now())
+    assert Delivery.objects.get().status_code == 500
 
 
 def test_a_long_answer_is_read_in_part_only(lab, hook, receiver, deliver):
@@ -261,6 +278,19 @@ def test_old_deliveries_are_forgotten_and_waiting_ones_are_not(lab, hook, receiv
     assert Delivery.objects.get().event == "succeeded"
 
 
+def test_what_was_delivered_late_is_kept_from_then_on(lab, hook, receiver, deliver, settings):
+    hook()
+    lab.running()
+    age = timedelta(days=settings.MUSTER_JOB_DAYS - 1)
+    now = timezone.now()
+    Delivery.objects.update(created_at=now - age)
+    deliver()
+    assert sending.forget(now=now + timedelta(days=2)) == 0
+    Delivery.objects.update(delivered_at=None, gave_up_at=now)
+    assert sending.forget(now=now + timedelta(days=2)) == 0
+    assert sending.forget(now=now + timedelta(days=settings.MUSTER_JOB_DAYS + 1)) == 1
+
+
 def test_each_request_is_counted_by_its_result(lab, hook, receiver, deliver):
     def count(result):
         return REGISTRY.get_sample_value("muster_webhook_deliveries_total", {"result": result}) or 0
@@ -294,6 +324,54 @@ def test_a_slow_receiver_delays_its_own_deliveries_and_no_others(lab, hook, rece
         assert courier.settle(PATIENCE_SECONDS)
         courier.close()
     assert Delivery.objects.get(event="succeeded").state == "delivered"
+
+
+@pytest.fixture
+def elsewhere(people, receiver) -> Webhook:
+    """A webhook of another team."""
+    team = Team.objects.get(name="vision")
+    return services.create(team=team, by=people.stranger, name="prompt", url=receiver.url, events=["end"])[0]
+
+
+def put(*hooks: Webhook, count: int = 1, age: timedelta) -> None:
+    """Deliveries of these webhooks that have been due for so long."""
+    at = timezone.now() - age
+    rows = [
+        Delivery(webhook=one, event="ping", payload={}, created_at=at, next_try_at=at)
+        for one in hooks
+        for _ in range(count)
+    ]
+    Delivery.objects.bulk_create(rows)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_many_receivers_of_one_team_that_hang_do_not_delay_another_team(hook, elsewhere, receiver):
+    with receivers.receiver() as slow:
+        slow.gate.clear()
+        put(*(hook(f"slow-{number}", url=slow.url) for number in range(10)), count=3, age=timedelta(hours=1))
+        courier = Courier()
+        courier.look()
+        put(elsewhere, age=timedelta(0))
+        courier.look()
+        assert receiver.asked.wait(PATIENCE_SECONDS)
+        until(lambda: Delivery.objects.get(webhook=elsewhere).state == "delivered")
+        assert Delivery.objects.filter(delivered_at=None, tries=1).count() == courier.threads // 2
+        slow.gate.set()
+        assert courier.settle(PATIENCE_SECONDS)
+        courier.close()
+
+
+def test_teams_take_turns_and_those_with_the_fewest_requests_under_way_are_next(hook, elsewhere):
+    ours = [hook(f"hook-{number}") for number in range(6)]
+    for position, one in enumerate(ours):
+        put(one, age=timedelta(hours=6 - position))
+    put(elsewhere, age=timedelta(0))
+    now, first, second = timezone.now(), *(one.pk for one in ours[:2])
+    assert sending.due(now, most=3) == [first, elsewhere.pk, second]
+    assert sending.due(now, most=1, busy={first: ours[0].team_id}) == [elsewhere.pk]
+    busy = {elsewhere.pk: elsewhere.team_id}
+    assert sending.due(now, most=9, most_of_team=4, busy=busy) == [one.pk for one in ours[:4]]
+    assert sending.due(now, most=9, most_of_team=1, busy=busy | {first: ours[0].team_id}) == []
 
 
 @pytest.mark.django_db(transaction=True)
