@@ -213,12 +213,6 @@ def test_rings_that_find_too_many_waiting_are_counted_and_equal_ones_are_not(ris
     assert done.wait(PATIENCE_SECONDS)
 
 
-def test_failures_of_doorbells_are_told_before_the_first(rise):
-    """Prometheus sees no increase of a series whose first value is 1."""
-    for reason in ("not_sent", "dropped"):
-        assert REGISTRY.get_sample_value("muster_doorbell_failures_total", {"reason": reason}) is not None
-
-
 def test_open_streams_are_told(lab, people, settings):
     settings.MUSTER_METRICS = ""  # no port
     metrics.serve()

@@ -33,6 +33,10 @@ def test_every_process_serves_its_own(server, database):
         found = {word: until(lambda port=port: scraped(port)) for word, port in ports.items()}
         assert all(one["process_resident_memory_bytes", frozenset()] > 1e7 for one in found.values())
         assert [("muster_database_up", frozenset()) in one for one in found.values()] == [True, False, False]
+        # Prometheus sees no increase of a series whose first value is 1.
+        assert all(
+            ("muster_doorbell_failures_total", frozenset({("reason", "dropped")})) in one for one in found.values()
+        )
         for path, status in (("/login", 200), ("/nowhere", 404)):
             until(lambda path=path, status=status: _answered(server.port, path) == status)
         found = scraped(ports["web"])
