@@ -61,11 +61,11 @@ class Front:
 
 
 @contextmanager
-def front(pem: Path, connect, *, is_postgres: bool = False):
+def front(pem: Path, connect, *, is_postgres: bool = False, address: str = "127.0.0.1"):
     """`connect()` returns a new socket to the server behind."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(pem)
-    listener = socket.create_server(("127.0.0.1", 0))
+    listener = socket.create_server((address, 0))
     found = Front(listener.getsockname()[1])
 
     def serve():

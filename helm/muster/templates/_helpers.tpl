@@ -32,6 +32,30 @@ app.kubernetes.io/component: {{ index . 1 }}
 {{- end }}
 {{- end }}
 
+{{/* Refuse a Secret that is not there or lacks a key: pods would wait for it without a word. Without the cluster, as for
+`helm template`, and in a namespace that does not exist yet, nothing can be looked up. */}}
+{{- define "muster.needSecret" -}}
+{{- if and .Values.secrets.existing (lookup "v1" "ServiceAccount" .Release.Namespace "default") }}
+{{- $name := .Values.secrets.existing }}
+{{- $found := lookup "v1" "Secret" .Release.Namespace $name }}
+{{- if not $found }}{{ fail (printf "secrets.existing names the Secret %s, which does not exist in namespace %s: create it first (docs/helm.md)" $name .Release.Namespace) }}{{ end }}
+{{- range $key := include "muster.keys" . | fromJsonArray }}
+{{- if not (hasKey ($found.data | default dict) $key) }}{{ fail (printf "secrets.existing: the Secret %s in namespace %s has no key %s (docs/helm.md)" $name $.Release.Namespace $key) }}{{ end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* The keys that the Secret needs, as JSON. */}}
+{{- define "muster.keys" -}}
+{{- $keys := list "secret_key" "database_url" "redis_url" }}
+{{- if .Values.secrets.hasOldKeys }}{{ $keys = append $keys "old_secret_keys" }}{{ end }}
+{{- if .Values.data.objectStorage }}{{ $keys = append $keys "files_url" }}{{ end }}
+{{- if and .Values.traces.collector .Values.traces.hasHeaders }}{{ $keys = append $keys "traces_headers" }}{{ end }}
+{{- if .Values.postgres.embedded }}{{ $keys = append $keys "postgres_password" }}{{ end }}
+{{- if .Values.redis.embedded }}{{ $keys = append $keys "redis_password" }}{{ end }}
+{{- toJson $keys }}
+{{- end }}
+
 {{/* While files move into a bucket (MUSTER_OLD_FILES) the volume is still mounted. */}}
 {{- define "muster.hasClaim" -}}
 {{- if or (not .Values.data.objectStorage) .Values.data.keepVolume }}yes{{ end }}
@@ -141,7 +165,12 @@ capabilities: {drop: [ALL]}
   secret:
     secretName: {{ include "muster.secret" . }}
     defaultMode: 0440
-    items: [{key: secret_key, path: secret_key}, {key: database_url, path: database_url}, {key: redis_url, path: redis_url}{{ if .Values.secrets.hasOldKeys }}, {key: old_secret_keys, path: old_secret_keys}{{ end }}{{ if .Values.data.objectStorage }}, {key: files_url, path: files_url}{{ end }}{{ if and .Values.traces.collector .Values.traces.hasHeaders }}, {key: traces_headers, path: traces_headers}{{ end }}]
+    items:
+      {{- range $key := include "muster.keys" . | fromJsonArray }}
+      {{- if not (hasSuffix "_password" $key) }}
+      - {key: {{ $key }}, path: {{ $key }}}
+      {{- end }}
+      {{- end }}
 - name: tmp
   emptyDir: {}
 {{- if .Values.clusterFiles }}

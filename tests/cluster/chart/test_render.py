@@ -62,6 +62,13 @@ def test_helm_has_nothing_to_object(render, example):
         (("traces.collector=collector:4318",), "/traces/collector"),
         (("traces.sample=10",), "/traces/sample"),
         (("settings.MUSTER_TRACES=http://c",), "MUSTER_TRACES"),
+        (("settings.MUSTER_LISTEN_PORT=80",), "MUSTER_LISTEN_PORT"),
+        (("data.size=",), "/data/size"),
+        (("web.resources.cpu=1",), "/web/resources"),
+        (("gateway.enabled=true",), "/gateway/parentRefs"),
+        (("clusters.lab.IMAGE=7",), "/clusters/lab/IMAGE"),
+        (("trustedProxies={10.0.0.0/40}",), "/trustedProxies"),
+        (("migrationSeconds=10",), "/migrationSeconds"),
     ],
 )
 def test_a_wrong_value_is_refused_by_name(render, words, said):
@@ -117,7 +124,10 @@ def test_the_migration_is_a_hook_where_the_database_is_outside(render, example, 
     (job,) = [one for one in render(example, *words) if one["kind"] == "Job"]
     assert (job["metadata"]["name"], job["metadata"].get("annotations", {}).get("helm.sh/hook")) == (name, hook)
     assert ("activeDeadlineSeconds" in job["spec"]) is bool(hook), "it must not go on after its upgrade has failed"
-    assert job["spec"]["template"]["spec"]["containers"][0]["args"] == ["migrate", "--first-admin", "admin"]
+    words = job["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert words[:3] == ["migrate", "--first-admin", "admin"]
+    # It gives up by itself, with its reason, before the deadline deletes its pod and its log.
+    assert words[3:] == (["--within", str(job["spec"]["activeDeadlineSeconds"] - 30)] if hook else [])
 
 
 def test_every_process_sends_its_spans_to_the_collector(render):
