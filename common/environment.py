@@ -16,6 +16,8 @@ SECRETS = (
 # Earlier keys exist only where the key was replaced, so their file may be absent or empty: that means none.
 MAY_BE_ABSENT = frozenset({"MUSTER_OLD_SECRET_KEYS"})
 
+ON, OFF = frozenset({"1", "true", "yes", "on"}), frozenset({"0", "false", "no", "off"})
+
 
 class BadSetting(ValueError):
     """A bad setting; the message names the setting and how to fix it, never the value."""
@@ -37,6 +39,18 @@ def secret(name: str, default: str = "", *, environ: Mapping[str, str] = os.envi
     if not text and name not in MAY_BE_ABSENT:
         raise BadSetting(f"{name}_FILE names {path}, which is empty")
     return text or default
+
+
+def flag(name: str, default: bool = False, *, environ: Mapping[str, str] = os.environ) -> bool:
+    """Return whether something is on. Raises BadSetting for a word that is neither on nor off."""
+    text = environ.get(name, "").strip()
+    if text.lower() in ON:
+        return True
+    if text.lower() in OFF:
+        return False
+    if text:
+        raise BadSetting(f"{name} is {text[:40]!r}; it must be 1, true, yes or on, or else 0, false, no or off")
+    return default
 
 
 def number(name: str, default: float, *, least: float = 0, environ: Mapping[str, str] = os.environ) -> float:

@@ -17,11 +17,20 @@ from .redaction import Redacted, is_refusal, one_line, redacted, without_values
 EVENTS = "muster.events"
 # Besides our own events: refused requests, CSRF failures and bad hosts, and lockouts.
 SOURCES = (EVENTS, "django.security", "django.request", "axes")
+LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 _TEXT_LENGTH = 2000
 
 
 def configuration(*, level: str, events: str, style: str = "text") -> dict[str, Any]:
-    """Return the value of Django's LOGGING. `events`: off or stdout; `style`: text or json."""
+    """Return the value of Django's LOGGING. `events`: off or stdout; `style`: text or json.
+
+    Raises ImproperlyConfigured, which names the setting. Loggers that are not named here write to the same handlers, also
+    uvicorn's, which gets no configuration of its own (controlplane/processes.py).
+    """
+    if level.upper() not in LEVELS:
+        known = ", ".join(LEVELS).lower()
+        raise ImproperlyConfigured(f"MUSTER_LOG_LEVEL is {level[:40]}; it must be one of {known}")
+    level = level.upper()
     if events not in ("off", "stdout"):
         raise ImproperlyConfigured(f"MUSTER_EVENT_LOG is {events}; it must be off or stdout")
     if style not in ("text", "json"):
@@ -40,7 +49,10 @@ def configuration(*, level: str, events: str, style: str = "text") -> dict[str, 
     return {
         "version": 1,
         "disable_existing_loggers": False,
-        "filters": {"request": {"()": "common.request_ids.WithRequestId"}},
+        "filters": {
+            "request": {"()": "common.request_ids.WithRequestId"},
+            "retries": {"()": "common.redis_trouble.WithoutRetries"},
+        },
         "formatters": {
             "text": text,
             "json": {"()": "common.log_config.AsJson", "with_traceback": True},
@@ -52,6 +64,7 @@ def configuration(*, level: str, events: str, style: str = "text") -> dict[str, 
         # each request at INFO: those of webhooks are secrets.
         "loggers": {
             **{name: {"level": "WARNING"} for name in ("httpx", "httpcore")},
+            **{f"celery.worker.{name}": {"filters": ["retries"]} for name in ("consumer.consumer", "loops")},
             **{name: ours | {"propagate": name != EVENTS} for name in sources},
         },
     }

@@ -12,6 +12,7 @@ A process waits without end and says for what: whatever order they are started i
 none of them is restarted again and again without a word.
 """
 
+import logging
 import os
 import signal
 import sys
@@ -207,9 +208,14 @@ def _read_settings() -> None:
 def _become(*words: str, role: str) -> None:
     """Wait until the database can be used, then replace this process with the role's own."""
     _read_settings()
+    from jobs import clusters
+
     from . import migrating
 
-    migrating.wait_until_usable(say=lambda line: _say(f"{role}: {line}"))
+    if problem := clusters.configuration_problem():
+        raise click.ClickException(problem)
+    log = logging.getLogger(__name__)  # as this role's own lines are written, JSON included
+    migrating.wait_until_usable(say=lambda line: log.warning("%s: %s", role, line))
     os.chdir(CHECKOUT)
     os.execv(sys.executable, [sys.executable, *words])  # noqa: S606 - our own words
 

@@ -40,7 +40,9 @@ def _secret(name: str, default: str = "") -> str:
 
 
 def _flag(name: str, default: bool = False) -> bool:
-    return os.environ.get(name, "1" if default else "0").lower() in ("1", "true", "yes", "on")
+    """Return whether a setting is on; in any case of letters, and unset where it is empty."""
+    with _reading():
+        return environment.flag(name, default)
 
 
 def _number(name: str, default: _Number, *, least: float = 0) -> _Number:
@@ -86,7 +88,8 @@ CSRF_TRUSTED_ORIGINS = [one for one in os.environ.get("MUSTER_TRUSTED_ORIGINS", 
 MUSTER_HTTPS = _flag("MUSTER_HTTPS")
 # Proxies whose X-Forwarded-For is trusted; no other sender's is.
 TRUSTED_PROXIES = _networks("MUSTER_TRUSTED_PROXIES")
-PUBLIC_URL = os.environ.get("MUSTER_PUBLIC_URL", "")  # for links made outside a request
+with _reading():  # for links made outside a request
+    PUBLIC_URL = addresses.pages(os.environ.get("MUSTER_PUBLIC_URL", "").strip(), name="MUSTER_PUBLIC_URL")
 WEBHOOK_NETWORKS = _networks("MUSTER_WEBHOOK_NETWORKS")  # private ones that webhooks may reach
 
 INSTALLED_APPS = [
@@ -357,12 +360,11 @@ SPECTACULAR_SETTINGS = {
 }
 
 # "ADDRESS:PORT", apart from pages and API: it needs no sign-in, and tells the names of teams and queues.
-MUSTER_METRICS = os.environ.get("MUSTER_METRICS", "")
-if MUSTER_METRICS and not re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^:\s]+):[0-9]{1,5}", MUSTER_METRICS):
-    raise ImproperlyConfigured(f"MUSTER_METRICS is {MUSTER_METRICS}; it must be ADDRESS:PORT, such as 0.0.0.0:9090")
+with _reading():
+    MUSTER_METRICS = addresses.listener(os.environ.get("MUSTER_METRICS", "").strip(), name="MUSTER_METRICS")
 
 LOGGING = log_config.configuration(
-    level=os.environ.get("MUSTER_LOG_LEVEL", "INFO"),
+    level=os.environ.get("MUSTER_LOG_LEVEL", "").strip() or "INFO",
     events=os.environ.get("MUSTER_EVENT_LOG", "off"),
     style=os.environ.get("MUSTER_LOG_FORMAT", "text"),
 )

@@ -126,3 +126,21 @@ def backend(alias: str) -> type[Cluster]:
         raise InvalidInput(Problem("cluster", alias, f"is not in CLUSTERS; known are {known}"))
     found: type[Cluster] = import_string(settings.CLUSTERS[alias]["BACKEND"])
     return found
+
+
+def configuration_problem() -> str:
+    """Return what is wrong with MUSTER_CLUSTERS, in one line; empty if nothing is. Asks no cluster."""
+    for alias, entry in settings.CLUSTERS.items():
+        try:
+            if not hasattr(backend(alias), "open_attempts"):
+                raise ImportError("it is no class of a cluster")
+        except ImportError as error:
+            return (
+                f"MUSTER_CLUSTERS: BACKEND of {alias} is {entry['BACKEND']}, which cannot be used: {error}; "
+                "for Kubernetes it is jobs.clusters.kubernetes.KubernetesCluster (docs/kubernetes.md)"
+            )
+        try:
+            get(alias)
+        except Exception as error:  # wrong options end in whatever the adapter meets first
+            return f"MUSTER_CLUSTERS: OPTIONS of {alias} cannot be used: {' '.join(str(error).split())}"
+    return ""

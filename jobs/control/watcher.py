@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable
 
 from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
 from django.db import DatabaseError, connections
 from django.utils import timezone
 
@@ -26,7 +27,9 @@ AGAIN_SECONDS = 1.0  # before poking again a job whose replicas are all up by it
 
 
 def watch(stop: threading.Event) -> None:
-    """Watch every configured cluster until `stop` is set."""
+    """Watch every configured cluster until `stop` is set. Raises ImproperlyConfigured for one that can never be watched."""
+    if problem := clusters.configuration_problem():
+        raise ImproperlyConfigured(problem)
     threads = [
         threading.Thread(target=_go_on, args=(act, alias, stop), name=f"{act.__name__}-{alias}", daemon=True)
         for alias in settings.CLUSTERS

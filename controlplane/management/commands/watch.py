@@ -4,6 +4,7 @@ import signal
 import threading
 from typing import Any
 
+from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError
 
 from common import gc_tuning, traces
@@ -31,6 +32,9 @@ class Command(BaseCommand):
             stop.set()
 
         lead.keep(stop, lost=end)
-        watch(stop)
+        try:
+            watch(stop)
+        except ImproperlyConfigured as error:
+            raise CommandError(str(error)) from None
         if lost.is_set():  # our supervisor restarts us, to stand by
             raise CommandError("another process took over while this one had no connection to the database")

@@ -1,6 +1,7 @@
 """Every process waits by itself for the database and its tables, and says for what; wrong settings are one line."""
 
 import contextlib
+import json
 import re
 import signal
 
@@ -149,11 +150,47 @@ def test_two_migrations_at_once_take_turns(server, database):
         ({"MUSTER_LOG_DAYS": "a week"}, "MUSTER_LOG_DAYS is 'a week'; it must be a number, such as 90"),
         ({"MUSTER_TRUSTED_PROXIES": "10.0.0.0/40"}, "MUSTER_TRUSTED_PROXIES: '10.0.0.0/40' does not appear to be"),
         ({"MUSTER_SECRET_KEY": "", "MUSTER_SECRET_KEY_FILE": "/nowhere"}, "MUSTER_SECRET_KEY_FILE names /nowhere"),
+        ({"REDIS_URL": "redis://:pass/word@redis:6379/0"}, "REDIS_URL: the port is no number up to 65535"),
+        ({"MUSTER_LOG_LEVEL": "loud"}, "MUSTER_LOG_LEVEL is loud; it must be one of debug, info, warning, error, critical"),
+        ({"MUSTER_METRICS": "0.0.0.0:99999"}, "MUSTER_METRICS is 0.0.0.0:99999; it must be ADDRESS:PORT with a port up to"),
+        ({"MUSTER_HTTPS": "enabled"}, "MUSTER_HTTPS is 'enabled'; it must be 1, true, yes or on, or else 0, false, no or off"),
+        ({"MUSTER_PUBLIC_URL": "muster.example"}, "MUSTER_PUBLIC_URL is 'muster.example'; it must be what people type"),
     ],
-)
+)  # fmt: skip
 def test_a_wrong_setting_is_one_line(server, env, words):
     code, said = server.run("tasks", **env)
     assert code == 1 and words in said and len(said.splitlines()) == 1
+    assert "word@" not in said and "pass/" not in said
+
+
+@pytest.mark.parametrize("word", ["web", "tasks", "beat", "watcher", "migrate", "check"])
+def test_each_process_and_task_refuses_a_wrong_setting(server, word):
+    code, said = server.run(word, MUSTER_LOG_LEVEL="loud")
+    assert code == 1 and said.startswith("Error: MUSTER_LOG_LEVEL is loud; ") and len(said.splitlines()) == 1
+
+
+@pytest.mark.parametrize("word", ["web", "tasks", "beat", "watcher"])
+def test_each_process_refuses_a_cluster_of_no_known_class(server, word):
+    code, said = server.run(word, MUSTER_CLUSTERS='{"lab": {"BACKEND": "jobs.clusters.nothing.Here"}}')
+    assert code == 1 and len(said.splitlines()) == 1, said
+    assert "BACKEND of lab is jobs.clusters.nothing.Here, which cannot be used: No module named" in said
+
+
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        ({"BACKEND": "json.dumps"}, "BACKEND of lab is json.dumps, which cannot be used: it is no class of a cluster"),
+        ({"BACKEND": "Kubernetes"}, "BACKEND of lab is Kubernetes, which cannot be used: "),
+        (
+            {"BACKEND": "jobs.clusters.kubernetes.KubernetesCluster", "OPTIONS": {"NAMESPACES": "a"}},
+            "OPTIONS of lab cannot be used: OPTIONS.NAMESPACES",
+        ),
+        ({"BACKEND": "jobs.clusters.local.LocalCluster"}, "OPTIONS of lab cannot be used: "),
+    ],
+)
+def test_a_cluster_that_can_never_be_used_is_refused(server, entry, words):
+    code, said = server.run("watcher", MUSTER_CLUSTERS=json.dumps({"lab": entry}))
+    assert code == 1 and words in said and len(said.splitlines()) == 1, said
 
 
 def test_an_unknown_word_names_the_known_ones(server):

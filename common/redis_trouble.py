@@ -1,0 +1,87 @@
+"""What a process logs of a Redis that is away or refuses: one line with the way out, repeated rarely; one when it is over.
+
+Whatever uses Redis tells here how that went. Nothing waits for Redis, so there is nothing else to do about it.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from redis.exceptions import AuthenticationError, NoPermissionError, OutOfMemoryError, ReadOnlyError, RedisError
+
+log = logging.getLogger(__name__)
+
+REPEAT_SECONDS = 60.0  # how often the same trouble is told
+SETTLED_SECONDS = 5.0  # without a failure before Redis counts as usable: it may refuse only some commands
+
+_REPLICA = "it is a replica, which takes no changes: REDIS_URL must name the primary"
+_KNOWN: tuple[tuple[type[Exception], str], ...] = (
+    (AuthenticationError, "it refuses the user or the password of REDIS_URL"),
+    (NoPermissionError, "it does not let the user of REDIS_URL do what Muster needs: ACL SETUSER NAME on ~* &* +@all"),
+    (ReadOnlyError, _REPLICA),
+    (OutOfMemoryError, "its memory is full: a larger maxmemory, or maxmemory-policy allkeys-lru"),
+)
+
+
+def reason(error: BaseException) -> str:
+    """Return why Redis could not be used and what to do, in one line without secrets."""
+    deepest: BaseException = error
+    seen: set[int] = set()
+    while id(deepest) not in seen:  # kombu and celery wrap the errors of Redis's client
+        seen.add(id(deepest))
+        for kind, words in _KNOWN:
+            if isinstance(deepest, kind):
+                return words
+        deepest = deepest.__cause__ or deepest.__context__ or deepest
+    text = " ".join(str(deepest).split()) or type(deepest).__name__
+    if text.startswith("UNBLOCKED"):  # what a client that waits is told when a primary becomes a replica
+        return _REPLICA
+    return f"{text} (REDIS_URL)"
+
+
+class Trouble:
+    def __init__(self, clock: Callable[[], float] = time.monotonic):
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._told: dict[str, float] = {}  # reason -> when
+        self._failed_at = 0.0
+        self._is_told = False
+
+    def failed(self, error: BaseException) -> None:
+        """Note that Redis could not be used, and log it unless that was done lately."""
+        now, why = self._clock(), reason(error)
+        with self._lock:
+            self._failed_at = now
+            self._told = {one: at for one, at in self._told.items() if now - at < REPEAT_SECONDS}
+            if why in self._told:
+                return
+            self._told[why] = now
+            self._is_told = True
+        log.warning("Redis cannot be used, so jobs start some seconds later and pages are updated less often: %s", why)
+
+    def worked(self) -> None:
+        """Note that Redis did something; logged if it could not be used before."""
+        if not self._is_told:  # the usual case, without a lock
+            return
+        with self._lock:
+            if not self._is_told or self._clock() - self._failed_at < SETTLED_SECONDS:
+                return
+            self._is_told = False
+        log.warning("Redis can be used again")
+
+
+class WithoutRetries(logging.Filter):
+    """Drops what Celery writes of each connection that was lost: if no other can be made, that is told here."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        first = record.args[0] if isinstance(record.args, tuple) and record.args else ""
+        if record.msg.startswith(_CLEANING):
+            return not isinstance(first, RedisError | OSError)
+        return not str(first).startswith(_LOST)
+
+
+_LOST = "consumer: Connection to broker lost"  # celery/worker/consumer/consumer.py, CONNECTION_RETRY
+_CLEANING = "Error cleaning up after event loop"  # celery/worker/loops.py: a traceback of what ended the loop anyway
+_trouble = Trouble()
+failed, worked = _trouble.failed, _trouble.worked
