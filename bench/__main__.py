@@ -1,12 +1,17 @@
-"""`bin/bench [name ...]`: run the named benchmarks, or all. Exit 0 when they ran; what they found is in their last line."""
+"""`bin/bench [name ...]`: run the named benchmarks, or all. Exit 0 when they ran; what they found is in their last line.
+
+It is kept as artifacts/bench/NAME.json, too, where `scaling` reads it.
+"""
 
 import importlib
 import sys
 
 from .figures import Result
+from .scaling import MEASURED
 
 NAMES = (
-    "overhead", "idle", "list", "pages", "keepalive", "submit", "ingest", "sync", "frameworks", "launch", "watch", "delete", "verdicts",
+    "overhead", "idle", "quiet", "list", "pages", "keepalive", "submit", "ingest", "sync", "frameworks", "launch", "watch", "delete",
+    "verdicts", "scaling",
 )  # fmt: skip
 
 
@@ -18,6 +23,8 @@ def main(names: list[str]) -> int:
     for name in names or NAMES:
         result: Result = importlib.import_module(f"bench.{name}").run()
         print(result.to_json(), flush=True)
+        MEASURED.mkdir(parents=True, exist_ok=True)
+        (MEASURED / f"{name}.json").write_text(result.to_json() + "\n")
     return 0
 
 

@@ -28,6 +28,8 @@ def run() -> Result:
         [
             Figure("cpu", share, "% of one core", 3.0),
             Figure("memory", sum(memory.values()) / 1e6, "MB PSS", 600.0),
+            Figure("memory_web", by_name.get("uvicorn", 0.0) * 2**20 / 1e6, "MB PSS"),
+            Figure("memory_tasks", by_name.get("celery worker", 0.0) * 2**20 / 1e6, "MB PSS"),
         ],
         {"cpu_seconds_by_process": meter.by_command(), "mib_by_process": by_name, "seconds": SECONDS},
     )

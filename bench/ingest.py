@@ -19,8 +19,9 @@ from pathlib import Path
 from agent.batch import LEVEL
 
 from .figures import Figure, Result
-from .procs import Meter, Process, descendants
+from .procs import Meter, Process, descendants, is_agent, scaled
 from .rig import Rig, rig
+from .rows import log_of
 
 NODES, PER_NODE = 2, 4
 RANKS = NODES * PER_NODE
@@ -62,6 +63,8 @@ class Flood:
     expected: int  # lines of each rank
     muster_cpu: float
     by_process: dict[str, float]
+    parts: dict[str, float]  # CPU seconds by kind of process
+    stored: tuple[int, int, int]  # lines, the bytes that they take in files, the rows that name those
     drained_after: float  # seconds from the end of the job's writing to its last line being readable
     waits: list[float]
 
@@ -110,7 +113,7 @@ def run() -> Result:
     with tempfile.TemporaryDirectory(prefix="muster-bench-") as folder, rig(Path(folder) / "installation") as muster:
         assert muster.cookie
         _make_room(muster)
-        quiet_cpu, quiet = _quiet(muster)
+        look, quiet = _quiet(muster)
         first = flood(muster, rate=RATE, seconds=SECONDS)
         _say(RATE, first, SECONDS)
         alone = compress_seconds_per_gb()
@@ -122,14 +125,20 @@ def run() -> Result:
                 break
             highest = rate
     gigabytes = first.count.bytes / 1e9
-    ours = max(0.0, first.muster_cpu - quiet_cpu * len(first.waits))  # looking at pages is not taking in lines
+    # looking at pages is not taking in lines
+    parts = {name: max(0.0, cpu - look.get(name, 0.0) * len(first.waits)) for name, cpu in first.parts.items()}
+    lines, stored_bytes, rows = first.stored
     return Result(
         "ingest",
         [
             Figure("lost_or_doubled", float(first.lost), "lines", 0.0),
             Figure("web_p99", _p99_ms(first.waits), "ms", 200.0, _p99_ms(quiet)),
-            Figure("cpu_per_gb", ours / gigabytes, "CPU s/GB", 10.0, alone, "ratio"),
+            Figure("cpu_per_gb", sum(parts.values()) / gigabytes, "CPU s/GB", 10.0, alone, "ratio"),
             Figure("readable_after_the_last_line", first.drained_after, "s", DRAIN_SECONDS),
+            Figure("cpu_per_line", 1e6 * sum(parts.values()) / lines, "CPU µs", parts=scaled(parts, 1e6 / lines)),
+            Figure("bytes_per_line", first.count.bytes / lines, "bytes"),
+            Figure("stored_bytes_per_line", stored_bytes / lines, "bytes"),
+            Figure("rows_per_million_lines", 1e6 * rows / lines, "rows"),
         ],
         {
             "lines_per_second": RATE, "seconds": SECONDS, "gigabytes": round(gigabytes, 3),
@@ -139,11 +148,11 @@ def run() -> Result:
     )  # fmt: skip
 
 
-def _quiet(muster: Rig) -> tuple[float, list[float]]:
-    """CPU seconds of one look at a page, and how long each took."""
+def _quiet(muster: Rig) -> tuple[dict[str, float], list[float]]:
+    """CPU seconds of one look at a page by kind of process, and how long each took."""
     with Meter(lambda: descendants(muster.pid)) as meter, Visitor(muster) as visitor:
         time.sleep(QUIET_SECONDS)
-    return meter.cpu_seconds() / len(visitor.waits), visitor.waits
+    return scaled(meter.parts(), 1 / len(visitor.waits)), visitor.waits
 
 
 def _p99_ms(waits: list[float]) -> float:
@@ -167,7 +176,10 @@ def flood(muster: Rig, *, rate: int, seconds: float) -> Flood:
         looks = _ends(muster, job, seconds=seconds)
         muster.wait(job)
     count = read_back(muster, job)
-    return Flood(count, int(each * seconds), meter.cpu_seconds(), meter.by_command(), looks[-1], visitor.waits)
+    stored = log_of(muster.env["DATABASE_URL"], job)
+    return Flood(
+        count, int(each * seconds), meter.cpu_seconds(), meter.by_command(), meter.parts(), stored, looks[-1], visitor.waits
+    )  # fmt: skip
 
 
 def _ends(muster: Rig, job: int, *, seconds: float) -> list[float]:
@@ -218,7 +230,7 @@ def compress_seconds_per_gb() -> float:
 
 
 def _is_training(one: Process) -> bool:
-    return "writer.py" in one.command and "agent.pyz" not in one.command and "rank-python" not in one.command
+    return "writer.py" in one.command and not is_agent(one.command) and "rank-python" not in one.command
 
 
 def _say(rate: int, found: Flood, seconds: float) -> None:

@@ -17,10 +17,11 @@ from rig.world import NAMESPACE
 from . import audit, kube, pytorchjob
 from .figures import Figure, Result
 from .kube import REPLICAS, Bench
-from .procs import Meter, descendants
+from .procs import PARTS, Meter, descendants
 from .rig import Rig
 
 OURS = ("uvicorn", "celery worker", "beat", "watch")  # Muster's processes; its databases stand beside them
+DATABASES = ("postgres", "redis-server")
 CREATION_RATE, QUICKER = 0.9, 2.4
 JOBS = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs"
 
@@ -41,6 +42,10 @@ class Launch:
     def our_cpu(self) -> float:
         return sum(seconds for name, seconds in self.cpu.items() if name in OURS)
 
+    def per_pod(self, *names: str) -> dict[str, float]:
+        """Milliseconds by kind of process."""
+        return {PARTS[name]: self.cpu.get(name, 0.0) * 1000 / REPLICAS for name in names}
+
 
 def run() -> Result:
     figures: list[Figure] = []
@@ -59,7 +64,19 @@ def _figures(limits: str, found: dict[str, Launch]) -> list[Figure]:
     probe = statistics.mean(found[name].created for name in ("probe before", "probe after"))
     figures = [
         Figure(f"creating, {limits} limits", muster.created, "s", 1 / CREATION_RATE, reference=probe, bound_on="ratio"),
-        Figure(f"CPU per pod, {limits} limits", muster.our_cpu * 1000 / REPLICAS, "ms", 1.5),
+        Figure(
+            f"CPU per pod, {limits} limits",
+            muster.our_cpu * 1000 / REPLICAS,
+            "CPU ms",
+            1.5,
+            parts=muster.per_pod(*OURS),
+        ),
+        Figure(
+            f"databases' CPU per pod, {limits} limits",
+            sum(muster.per_pod(*DATABASES).values()),
+            "CPU ms",
+            parts=muster.per_pod(*DATABASES),
+        ),
         Figure(f"mutating requests per pod, {limits} limits", muster.mutating / REPLICAS, "", 1.05),
         Figure(f"lists of the job's pods, {limits} limits", float(muster.lists), "", 0.0),
     ]

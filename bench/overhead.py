@@ -18,7 +18,7 @@ from pathlib import Path
 from embedded.ports import free_port
 
 from .figures import Figure, Result
-from .procs import Meter, Process, descendants
+from .procs import Meter, Process, descendants, is_agent
 from .rig import Rig, rig
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -145,4 +145,4 @@ def _await_ranks(muster: Rig, job: int, out: Path) -> None:
 
 def is_training(one: Process) -> bool:
     """A launcher or a rank; not the shim between them, nor the agent above."""
-    return "timed.py" in one.command and "agent.pyz" not in one.command and "rank-python" not in one.command
+    return "timed.py" in one.command and not is_agent(one.command) and "rank-python" not in one.command

@@ -17,12 +17,15 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 from playwright.sync_api import sync_playwright
 
 from .figures import Figure, Result
+from .procs import Meter, descendants, scaled
 from .rig import ROOT, Rig, rig
 
 SIZES = (1024, 10_000)
@@ -39,14 +42,17 @@ def run() -> Result:
             page = f"/jobs/{seeded['job']}"
             notes[f"seed_{ranks}"] = seeded
             notes[f"cold_{ranks}_ms"] = _cold(muster, page)
-            whole, size = _looks(muster, page)
-            charts, chart_bytes = _looks(muster, page, part="charts")
-            _, live = _looks(muster, page, part="ranks")
+            whole, charts, live = (_looks(muster, page, part=part) for part in ("", "charts", "ranks"))
             figures += [
-                Figure(f"job_page_{ranks}", whole, "ms", 150.0), Figure(f"job_page_{ranks}_size", size / 1000, "KB", 100.0),
-                Figure(f"charts_{ranks}", charts, "ms", 60.0), Figure(f"ranks_update_{ranks}", live / 1000, "KB", 20.0),
+                Figure(f"job_page_{ranks}", whole.ms, "ms", 150.0), Figure(f"job_page_{ranks}_size", whole.kb, "KB", 100.0),
+                Figure(f"charts_{ranks}", charts.ms, "ms", 60.0), Figure(f"ranks_update_{ranks}", live.kb, "KB", 20.0),
+                Figure(f"ranks_update_{ranks}_time", live.ms, "ms"),
+                Figure(f"job_page_{ranks}_cpu", whole.cpu, "CPU ms", parts=whole.parts),
+                Figure(f"charts_{ranks}_cpu", charts.cpu, "CPU ms", parts=charts.parts),
+                Figure(f"ranks_update_{ranks}_cpu", live.cpu, "CPU ms", parts=live.parts),
             ]  # fmt: skip
-            notes[f"charts_{ranks}_kb"] = round(chart_bytes / 1000, 1)
+            figures += _points(seeded, ranks)
+            notes[f"charts_{ranks}_kb"] = round(charts.kb, 1)
         alone = _p95(muster, "/jobs")
         with _opened(muster, page):
             beside = _p95(muster, "/jobs")
@@ -55,12 +61,27 @@ def run() -> Result:
     return Result("pages", figures, notes)
 
 
-def _seed(muster: Rig, ranks: int) -> dict[str, object]:
+def _seed(muster: Rig, ranks: int) -> dict[str, Any]:
     words = [sys.executable, "-m", "bench.pages_seed", str(ranks)]
-    done = subprocess.run(words, env=muster.env, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
-    found: dict[str, object] = json.loads(done.stdout.strip().splitlines()[-1])
+    with Meter(lambda: descendants(muster.pid)) as meter:
+        done = subprocess.run(words, env=muster.env, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
+    found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    found["installation_cpu_s"] = {name: round(seconds, 2) for name, seconds in meter.parts().items()}
     print(f"{ranks} ranks: {found}", flush=True)
     return found
+
+
+def _points(seeded: dict[str, Any], ranks: int) -> list[Figure]:
+    """What a point of a series costs. The seeding process takes them in, as `web` does, and helps `tasks` to roll them up."""
+    points, cpu = seeded["points"], dict[str, float](seeded["installation_cpu_s"])
+    cpu["web"] = cpu.get("web", 0.0) + seeded["load_cpu_s"]
+    cpu["tasks"] = cpu.get("tasks", 0.0) + seeded["rolling_up_cpu_s"]
+    parts = scaled(cpu, 1e6 / points)
+    return [
+        Figure(f"point_{ranks}_cpu", sum(parts.values()), "CPU µs", parts=parts),
+        Figure(f"point_{ranks}_stored", seeded["chunk_bytes"] / points, "bytes"),
+        Figure(f"points_per_second_{ranks}", seeded["points_per_s"], "points/s"),
+    ]
 
 
 def _cold(muster: Rig, page: str) -> float:
@@ -72,10 +93,26 @@ def _cold(muster: Rig, page: str) -> float:
     return round(1000 * _ask(muster, page)[0], 1)
 
 
-def _looks(muster: Rig, page: str, part: str = "") -> tuple[float, float]:
-    """Median milliseconds and bytes."""
-    found = [_ask(muster, page, part) for _ in range(LOOKS + 3)][3:]
-    return 1000 * statistics.median(seconds for seconds, _ in found), statistics.median(size for _, size in found)
+@dataclass(frozen=True)
+class Looks:
+    """Medians of time and size; CPU milliseconds of a look by kind of process."""
+
+    ms: float
+    kb: float
+    parts: dict[str, float]
+
+    @property
+    def cpu(self) -> float:
+        return sum(self.parts.values())
+
+
+def _looks(muster: Rig, page: str, part: str = "") -> Looks:
+    for _ in range(3):
+        _ask(muster, page, part)
+    with Meter(lambda: descendants(muster.pid)) as meter:
+        found = [_ask(muster, page, part) for _ in range(LOOKS)]
+    ms, size = (statistics.median(column) for column in zip(*found, strict=True))
+    return Looks(1000 * ms, size / 1000, scaled(meter.parts(), 1000 / LOOKS))
 
 
 def _ask(muster: Rig, page: str, part: str = "") -> tuple[float, int]:
@@ -156,9 +193,10 @@ def _quiet(muster: Rig) -> list[Figure]:
             page.close()
         browser.close()
     muster.client.cancel(job.id)
+    page_ms = 1000 * (open_ - alone) / 2
     return [
         Figure("quiet_page_bytes", received / 2 / 1000, "KB/min", 60.0),
-        Figure("quiet_page_cpu", 1000 * (open_ - alone) / 2, "ms/min", 50.0),
+        Figure("quiet_page_cpu", page_ms, "CPU ms/min", 50.0, parts={"web": page_ms}),
     ]
 
 

@@ -31,7 +31,7 @@ NAMES = ("loss", "accuracy", "grad_norm", "lr", "tokens/s")
 
 
 def main(ranks: int) -> dict[str, object]:
-    job, began = _job(ranks), time.monotonic()
+    job, stored, began, cpu = _job(ranks), _chunk_bytes(), time.monotonic(), time.process_time()
     start = timezone.now().timestamp() - SECONDS
     for seq in range(SECONDS // EVERY // PER_BATCH):
         for index in range(ranks // PER_NODE):
@@ -40,18 +40,24 @@ def main(ranks: int) -> dict[str, object]:
             apply.apply_batch(
                 identity=AgentIdentity(job.pk, job.run, 1, "worker", index), batch=Batch(seq + 1, 0.0, tuple(items))
             )
-    loaded = time.monotonic()
+    loaded, loaded_cpu = time.monotonic(), time.process_time()
     spent, now = 0.0, time.monotonic()
     while (found := rollups.roll_up(now=timezone.now())) or _is_behind(job):
         spent, now = spent + (time.monotonic() - now if found else 0.0), time.monotonic()
         if not found:  # computed while it was being loaded, and so to be computed again after a minute
             time.sleep(0.5)
             now = time.monotonic()
-    rolled = time.monotonic()
+    rolled, rolled_cpu = time.monotonic(), time.process_time()
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE")
+    points = ranks // PER_NODE * PER_NODE * len(NAMES) * (SECONDS // EVERY)
     return {
         "job": job.pk,
+        "points": points,
+        "load_cpu_s": round(loaded_cpu - cpu, 2),
+        "rolling_up_cpu_s": round(rolled_cpu - loaded_cpu, 2),
+        "chunk_bytes": _chunk_bytes() - stored,
+        "points_per_s": round(points / (rolled - began)),
         "load_s": round(loaded - began, 1),
         "until_rolled_up_s": round(rolled - loaded, 1),
         "rolling_up_s": round(spent, 1),
@@ -80,6 +86,13 @@ def _job(ranks: int) -> Job:
         for one in replicas for local in range(PER_NODE)
     )  # fmt: skip
     return job
+
+
+def _chunk_bytes() -> int:
+    """Of all points in the database, with indexes; the table's file never shrinks."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_total_relation_size('jobs_metricchunk')")
+        return int(cursor.fetchone()[0])
 
 
 def _points(rank: int, seq: int, start: float) -> Item:

@@ -1,12 +1,19 @@
 """CPU seconds and memory of processes, from /proc. A process that ends between two looks keeps its last figure."""
 
 import os
+import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 _TICK = os.sysconf("SC_CLK_TCK")
+_AGENT = re.compile(r"\bagent(-[0-9a-f]+)?\.pyz\b")
+# The name of `short` to the kind of process; whatever is not named here is not Muster (ranks, the benchmark itself).
+PARTS = {
+    "uvicorn": "web", "celery worker": "tasks", "beat": "beat", "watch": "watcher", "postgres": "postgres",
+    "redis-server": "redis", "agent.pyz": "agents", "rank-python": "agents", "embedded": "supervisor",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -90,6 +97,14 @@ class Meter:
             found[name] = found.get(name, 0.0) + value - self.first.get(key, 0.0)
         return {name: round(value, 2) for name, value in sorted(found.items(), key=lambda pair: -pair[1])}
 
+    def parts(self) -> dict[str, float]:
+        """CPU seconds by kind of process, as named in PARTS."""
+        found: dict[str, float] = {}
+        for key, value in self.last.items():
+            if part := PARTS.get(self.names[key]):
+                found[part] = found.get(part, 0.0) + value - self.first.get(key, 0.0)
+        return found
+
     def _run(self) -> None:
         while not self._stop.wait(self.every):
             self._look()
@@ -103,9 +118,19 @@ class Meter:
                 self.first[key] = one.cpu_seconds
 
 
+def scaled(parts: Mapping[str, float], by: float) -> dict[str, float]:
+    return {name: value * by for name, value in parts.items()}
+
+
+def is_agent(command: str) -> bool:
+    """Local replicas run a copy that is named after its content: agent-8b8db839f921009c.pyz."""
+    return _AGENT.search(command) is not None
+
+
 def short(command: str) -> str:
+    if is_agent(command):
+        return "agent.pyz"
     for word in (
-        "agent.pyz",
         "rank-python",
         "uvicorn",
         "celery worker",

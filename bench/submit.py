@@ -16,8 +16,11 @@ from pathlib import Path
 from muster.client import Client
 
 from .figures import Figure, Result
+from .procs import Meter, descendants, scaled
 from .rig import Rig, rig
+from .rows import FLUSH_SECONDS, open_jobs, rows
 
+PER_SECOND, SECONDS = 20, 30
 PATIENCE_SECONDS = 120
 MEMORY = '{"local": {"BACKEND": "jobs.clusters.memory.MemoryCluster", "OPTIONS": {"run_seconds": 2}}}'
 
@@ -35,23 +38,42 @@ def run() -> Result:
     with tempfile.TemporaryDirectory(prefix="muster-bench-") as folder:
         with rig(Path(folder) / "memory", environ={"MUSTER_CLUSTERS": MEMORY}) as muster:
             muster.manage("queue", "default", "--team", "demo", "--slots", "4000")
-            memory = _submit(muster, ["sh", "-c", "true"], per_second=20, seconds=30)
+            memory, costs = _metered(muster)
             once = _started_once(muster, memory)
         with rig(Path(folder) / "local") as muster:
             local = _submit(muster, ["sh", "-c", "echo hello"], per_second=1, seconds=60)
             succeeded = _started_once(muster, local)
     figures = [
         Figure("memory_p95", 1000 * statistics.quantiles(memory.taken, n=20)[-1], "ms", 150.0),
-        Figure("memory_not_started_once", float(20 * 30 - once), "jobs", 0.0),
+        Figure("memory_median", 1000 * statistics.median(memory.taken), "ms"),
+        Figure("memory_not_started_once", float(PER_SECOND * SECONDS - once), "jobs", 0.0),
         Figure("local_p95", 1000 * statistics.quantiles(local.taken, n=20)[-1], "ms", 150.0),
+        Figure("local_median", 1000 * statistics.median(local.taken), "ms"),
         Figure("local_not_started_once", float(60 - succeeded), "jobs", 0.0),
     ]
-    notes = {
-        "memory_median_ms": round(1000 * statistics.median(memory.taken), 1),
-        "local_median_ms": round(1000 * statistics.median(local.taken), 1),
-        "errors": dict(Counter(memory.errors + local.errors)),
-    }
-    return Result("submit", figures, notes)
+    return Result("submit", figures + costs, {"errors": dict(Counter(memory.errors + local.errors))})
+
+
+def _metered(muster: Rig) -> tuple[Load, list[Figure]]:
+    """The load on the memory cluster, and what one job of it costs from its submission to its end."""
+    url = muster.env["DATABASE_URL"]
+    before = rows(url)
+    with Meter(lambda: descendants(muster.pid)) as meter:
+        load = _submit(muster, ["sh", "-c", "true"], per_second=PER_SECOND, seconds=SECONDS)
+        until = time.monotonic() + PATIENCE_SECONDS
+        while open_jobs(url) and time.monotonic() < until:
+            time.sleep(1)
+    time.sleep(FLUSH_SECONDS)
+    found, jobs, parts = rows(url).since(before), len(load.jobs), meter.parts()
+    figures = [
+        Figure("memory_cpu_per_job", 1000 * sum(parts.values()) / jobs, "CPU ms", parts=scaled(parts, 1000 / jobs)),
+        Figure("memory_cores", sum(parts.values()) / SECONDS, "cores", parts=scaled(parts, 1 / SECONDS)),
+        Figure("memory_visits_per_job", found.visits / jobs, "visits"),
+        Figure("memory_rows_written_per_job", found.written / jobs, "rows"),
+        Figure("memory_rows_kept_per_job", found.kept / jobs, "rows"),
+        Figure("memory_database_per_job", found.size_bytes / jobs / 1000, "KB"),
+    ]
+    return load, figures
 
 
 def _submit(muster: Rig, command: list[str], *, per_second: int, seconds: int) -> Load:

@@ -23,7 +23,7 @@ from . import kube, lateness, row_news
 from .changing import WORD
 from .figures import Figure, Result
 from .kube import Bench
-from .procs import Meter, descendants, look
+from .procs import Meter, descendants, look, scaled
 from .replay import Replay
 from .rig import Rig, rig
 
@@ -169,10 +169,12 @@ def _play(muster: Rig, server: Replay, lines: list[bytes]) -> tuple[list[Figure]
             time.sleep(0.1)
         took, after = time.monotonic() - began, row_news.commits(url)
     writes = len({one.transaction for one in rows.told})
+    parts = scaled(meter.parts(), 1000 / len(lines))
     figures = [
-        Figure("commits per replayed event", writes / len(lines), "", 0.05),
+        Figure("commits per replayed event", writes / len(lines), "commits", 0.05),
         Figure("pods whose row is not their last event", float(_wrong(url, wanted)), "", 0.0),
         Figure("drained after the last event", took - server.seconds, "s", 1.0),
+        Figure("CPU per replayed event", sum(parts.values()), "CPU ms", parts=parts),
     ]
     notes = {
         "events": len(lines), "per_second": REPLAYED, "load": load, "commits_with_rows": writes,
