@@ -12,7 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from rig import containers, helm, lending, programs
+from rig import image as pods_image
 from rig.containers import Engine
+from rig.node import why_not
+from tests.cluster.conftest import need_rig
+from tests.support.machine import need
+from tests.system.image.installed import ACCOUNT, Installed, bring, offer_volumes
 
 ROOT = Path(__file__).resolve().parents[3]
 TAG, REVISION = "localhost/muster:0.1.0", "0123456789abcdef0123456789abcdef01234567"
@@ -38,7 +44,9 @@ def noted() -> Iterator[Noted]:
     yield found
     folder = Path(os.environ.get("MUSTER_ARTIFACTS", ROOT / "artifacts"))
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "install.json").write_text(json.dumps(found.figures, indent=1) + "\n")
+    file = folder / "install.json"
+    before = json.loads(file.read_text()) if file.exists() else {}  # of other tests than those that ran now
+    file.write_text(json.dumps(before | found.figures, indent=1) + "\n")
 
 
 @pytest.fixture(scope="session")
@@ -61,6 +69,8 @@ def context() -> Iterator[Path]:
                 (Path(place) / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(ROOT / name, Path(place) / name)
         (Path(place) / ".env").write_text(f"MUSTER_SECRET_KEY={MARK}\n")
+        (Path(place) / "jobs/.env").write_text(MARK)
+        (Path(place) / "controlplane/lab.kubeconfig").write_text(MARK)
         (Path(place) / ".muster").mkdir()
         (Path(place) / ".muster/secret").write_text(MARK)
         yield Path(place)
@@ -70,3 +80,25 @@ def context() -> Iterator[Path]:
 def image(engine, context) -> str:
     """Its id: the README's lines build an image of the same name, without a revision."""
     return str(engine.inspect(engine.build(context, tag=TAG, args={"REVISION": REVISION}))["Id"])
+
+
+@pytest.fixture(scope="session")
+def installed(engine) -> Iterator[Installed]:
+    need_rig()
+    need(not why_not(), why_not())
+    for sources in (helm.SOURCES, programs.PROXY_SOURCES, programs.KUBECTL_SOURCES):
+        need(not programs.why_not(sources), programs.why_not(sources))
+    with (
+        lending.raised(has_services=True, audits=[ACCOUNT]) as (plane, node),
+        plane.client() as admin,
+        containers.registry(node.folder, host=node.cable.host) as registry,
+    ):
+        node.trust_registry(registry)
+        offer_volumes(admin, node)
+        bring(engine, node)
+        engine.run("podman", "load", "-i", str(pods_image.archive()))
+        try:
+            yield Installed(engine, plane, node, admin, registry)
+        finally:
+            named = engine.run("podman", "images", "--format={{.Repository}}:{{.Tag}}").stdout.split()
+            engine.run("podman", "rmi", "--force", *[name for name in named if name.startswith(f"{registry}/")])

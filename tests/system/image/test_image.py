@@ -1,6 +1,8 @@
 """The Dockerfile as it is: small, without root, without what only builds, and it runs on a read-only root."""
 
+import io
 import json
+import re
 import tarfile
 
 import pytest
@@ -9,6 +11,10 @@ from tests.system.image.conftest import MARK, REVISION
 
 pytestmark = pytest.mark.long
 MOST_BYTES = 450e6
+SECRETS = re.compile(r"/\.env$|/\.muster/|/\.git/|/secret_key$|\.kubeconfig$")
+BUILDERS = re.compile(
+    r"(.*-)?(gcc|g\+\+|cc|c\+\+|cpp|c99|clang|ld|as|make|cmake)([-.][\w.]+)?|git|pip[\d.]*|node|npm|npx"
+)
 LOCKED = ("--rm", "--network=none", "--read-only", "--cap-drop=all", "--security-opt=no-new-privileges", "--tmpfs=/tmp")
 
 
@@ -45,7 +51,7 @@ def test_it_holds_the_product_and_nothing_that_only_builds_or_tests_it(listed):
     folders = {name.split("/")[2] for name in listed if name.startswith("/muster/") and name.count("/") > 2}
     assert folders.isdisjoint({"tests", "bench", "rig", "embedded", "docs", "examples", ".git"})
     programs = {name.rsplit("/", 1)[1] for name in listed if "/bin/" in name and not name.startswith("/opt/muster/lib")}
-    assert programs.isdisjoint({"gcc", "cc", "make", "ld", "git", "pip", "node", "npm"})
+    assert not [name for name in programs if BUILDERS.fullmatch(name)]
     assert not any("/.cache" in name or name.endswith("/pip/__init__.py") for name in listed if "/opt/" in name)
     assert not [name for name in listed if name.split("/")[1] == "root" and "cache" in name]
 
@@ -74,8 +80,35 @@ def test_any_other_user_can_run_it(engine, image):
     assert "watcher" in done.stdout
 
 
-def test_no_layer_and_no_setting_holds_a_secret(engine, image):
+def test_no_layer_and_no_setting_holds_a_secret(engine, image, tmp_path):
+    """Each layer by itself: what a later one deletes is still in an earlier one."""
     said = json.dumps(engine.inspect(image))
     history = engine.run("podman", "history", "--no-trunc", image).stdout
     assert MARK not in said + history
     assert "SECRET_KEY=" not in json.dumps(engine.inspect(image)["Config"]["Env"])
+    archive = tmp_path / "image.tar"
+    engine.run("podman", "save", "--format=docker-archive", "-o", str(archive), image)
+    layers, files = 0, 0
+    with tarfile.open(archive) as saved:
+        for one in saved:
+            if not one.isfile() or not one.name.endswith(".tar"):
+                continue
+            layers += 1
+            with tarfile.open(fileobj=io.BytesIO(saved.extractfile(one).read())) as layer:
+                for file in layer:
+                    files += 1
+                    assert not SECRETS.search(f"/{file.name}"), file.name
+                    assert not file.isfile() or MARK.encode() not in layer.extractfile(file).read(), file.name
+    archive.unlink()
+    assert layers > 3 and files > 10_000
+
+
+def test_its_health_check_fails_where_nothing_answers(engine, image):
+    check = engine.inspect(image)["Healthcheck"]["Test"][1:]
+    done = engine.run("podman", "run", *LOCKED, f"--entrypoint={check[0]}", image, *check[1:], check=False)
+    assert done.returncode == 1 and "the web process does not answer" in done.stderr
+
+
+def test_local_jobs_are_off(engine, image):
+    """They would be processes beside the control plane, which have its secrets."""
+    assert "MUSTER_LOCAL_JOBS=0" in engine.inspect(image)["Config"]["Env"]
