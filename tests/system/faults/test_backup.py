@@ -4,6 +4,8 @@ import shutil
 import subprocess
 import sys
 
+import pytest
+
 from embedded.home import remove_home
 from tests.system.faults.checks import read_claims
 from tests.system.faults.installation import ROOT, Api, RunningInstallation, until
@@ -74,3 +76,46 @@ def test_an_installation_is_restored_while_its_jobs_run(old, tmp_path):
     old.finish(paused)
     until(lambda: old.api.job(paused)["phase"] == "succeeded")
     assert old.submit("--lines", "3") > lost
+
+
+@pytest.mark.long
+def test_jobs_that_moved_on_after_the_backup_do_as_the_document_says(old, tmp_path):
+    """Rows of docs/backup.md: running then and ended since; waiting or suspended then and started since."""
+    archive = tmp_path / "muster.tar"
+    holder = old.submit(queue="narrow")
+    until(lambda: old.api.job(holder)["phase"] == "running")
+    waiting = old.submit(queue="narrow")
+    paused, here, gone, retried = old.submit(), old.submit(), old.submit(), old.submit(max_retries=1)
+    until_phase(old, "running", paused, here, gone, retried)
+    old.api.act(paused, "suspend")
+    until_phase(old, "suspended", paused)
+    assert old.api.job(waiting)["phase"] == "queued"
+    server(old, "backup", str(archive))
+
+    old.manage("queue", "narrow", "--team", "demo", "--slots", "4")
+    old.api.act(paused, "resume")
+    for job in (here, gone, retried):
+        old.finish(job)
+    until_phase(old, "succeeded", here, gone, retried)
+    until_phase(old, "running", waiting, paused)
+    token = old.muster.token
+    lose_everything(old)
+    for job in (gone, retried):
+        (attempt,) = (old.folder / "local/jobs").glob(f"{job}-*/1")
+        shutil.rmtree(attempt)  # as pods are that were deleted since
+        (old.shared(job) / "finish").unlink()
+    old.start()
+    server(old, "restore", str(archive))
+    old.api = Api(old.muster.url, token)
+
+    until_phase(old, "succeeded", here)
+    until_phase(old, "failed", gone)
+    assert [old.api.job(job)["attempt"] for job in (here, gone)] == [1, 1]
+    until(lambda: old.api.job(retried)["attempt"] == 2 and old.api.job(retried)["phase"] == "running")
+    until(lambda: not old.carriers(waiting) and not old.carriers(paused), what="attempts that are unknown now end")
+    assert [old.api.job(job)["phase"] for job in (waiting, paused)] == ["queued", "suspended"]
+
+
+def until_phase(installation: RunningInstallation, phase: str, *jobs: int) -> None:
+    for job in jobs:
+        until(lambda job=job: installation.api.job(job)["phase"] == phase, what=f"job {job} is {phase}")
