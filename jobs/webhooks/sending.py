@@ -60,7 +60,8 @@ def due(
     waiting: dict[int, deque[int]] = defaultdict(deque)
     for webhook, team in firsts.values_list("webhook", "webhook__team"):
         waiting[team].append(webhook)
-    found, inside = [], Counter(busy.values())
+    found: list[int] = []
+    inside = Counter(busy.values())
     while len(found) < most:
         free = [one for one in waiting if waiting[one] and (most_of_team is None or inside[one] < most_of_team)]
         if not free:
