@@ -54,13 +54,7 @@ _contexts = TraceContextTextMapPropagator()
 def start(*, process: str, collector: str, share: float, headers: str) -> "SdkTracer":
     """Return a tracer whose spans go to `collector`; `share` of the traces that begin here is recorded."""
     reasons = _Reasons()
-    exporter = OTLPSpanExporter(
-        endpoint=collector.rstrip("/") + PATH,
-        headers=parse_env_headers(headers, liberal=True) if headers else None,
-        timeout=SEND_SECONDS,
-        compression=Compression.Gzip,
-    )
-    sender = Sender(exporter, collector=collector, reason=reasons.take)
+    sender = Sender(_exporter(collector, headers), collector=collector, reason=reasons.take)
     provider = TracerProvider(
         resource=Resource.create(
             {
@@ -75,6 +69,21 @@ def start(*, process: str, collector: str, share: float, headers: str) -> "SdkTr
     provider.add_span_processor(sender)
     connection_created.connect(watch_statements)
     return SdkTracer(provider.get_tracer("muster"), sender)
+
+
+def obstacle(collector: str, *, headers: str) -> str:
+    """Return why the collector does not take spans, empty if it does: sends it a message without any."""
+    reasons = _Reasons()
+    return "" if _exporter(collector, headers).export([]) is SpanExportResult.SUCCESS else reasons.take()
+
+
+def _exporter(collector: str, headers: str) -> OTLPSpanExporter:
+    return OTLPSpanExporter(
+        endpoint=collector.rstrip("/") + PATH,
+        headers=parse_env_headers(headers, liberal=True) if headers else None,
+        timeout=SEND_SECONDS,
+        compression=Compression.Gzip,
+    )
 
 
 class SdkTracer:

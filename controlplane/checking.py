@@ -7,10 +7,12 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.core import checks
-from django.core.files.storage import default_storage
+from django.core.files.storage import Storage, default_storage
+from django.http.request import validate_host
 from redis import Redis
 from redis.exceptions import RedisError
 from rich import box
@@ -18,10 +20,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from common import file_store
+from common import doorbell, file_store, redis_trouble
 from common.errors import ClusterError
 from common.text import format_bytes
 from jobs import clusters
+from queues.models import Queue
 
 from . import migrating
 
@@ -43,7 +46,11 @@ class Finding:
 
 def look() -> list[Finding]:
     """Try each dependency once. Takes as long as their connection timeouts if they are away."""
-    return [*_settings(), _database(), _redis(), _files(), _static_files(), _agent(), *_clusters()]
+    database = _database()
+    queues = [] if database.is_wrong else _queues()
+    return [
+        *_settings(), _address(), database, _redis(), *_files(), _static_files(), _agent(), *_traces(), *_clusters(), *queues
+    ]  # fmt: skip
 
 
 def table(found: list[Finding], *, width: int = WIDTH) -> str:
@@ -69,6 +76,29 @@ def _settings() -> Iterator[Finding]:
         yield Finding("settings", "read")
 
 
+def _address() -> Finding:
+    """Look at where people reach the pages; whether that works from here says nothing about them."""
+    if not settings.PUBLIC_URL:
+        said = "not set, so messages of webhooks hold no links"
+        return Finding("address of pages", said, "MUSTER_PUBLIC_URL=https://HOST")
+    parts = urlsplit(settings.PUBLIC_URL)
+    host = parts.hostname or ""
+    name = f"[{host}]" if ":" in host else host
+    if not validate_host(name, settings.ALLOWED_HOSTS):
+        said = f"{settings.PUBLIC_URL}, but requests for {name} are refused"
+        return Finding(
+            "address of pages",
+            said,
+            f"{name} in MUSTER_ALLOWED_HOSTS, separated by a comma from the others",
+            is_wrong=True,
+        )
+    if (parts.scheme == "https") != settings.MUSTER_HTTPS:
+        off = "1" if parts.scheme == "https" else "0, or https:// in MUSTER_PUBLIC_URL"
+        said = f"{settings.PUBLIC_URL}, but MUSTER_HTTPS is {'on' if settings.MUSTER_HTTPS else 'off'}"
+        return Finding("address of pages", said, f"MUSTER_HTTPS={off}")
+    return Finding("address of pages", settings.PUBLIC_URL)
+
+
 def _database() -> Finding:
     if reason := migrating.obstacle(with_tables=False):
         return Finding("Postgres", reason, "DATABASE_URL=postgres://USER:PASSWORD@HOST:5432/NAME", is_wrong=True)
@@ -80,28 +110,41 @@ def _database() -> Finding:
 def _redis() -> Finding:
     try:
         with Redis.from_url(settings.REDIS_URL, socket_timeout=3, socket_connect_timeout=3) as redis:
-            redis.ping()
+            redis.set("muster:check", "1", ex=1)  # a replica answers, but takes nothing
+            with redis.pubsub() as channel:
+                channel.subscribe(doorbell.CHANNEL)
+                channel.get_message(timeout=3)
     except (RedisError, OSError) as error:
-        said = f"cannot be used, so jobs start some seconds later and pages are updated less often: {error}"
-        return Finding("Redis", said, "REDIS_URL=redis://:PASSWORD@HOST:6379/0", is_wrong=True)
-    return Finding("Redis", "answers")
+        said = "cannot be used, so jobs start some seconds later and pages are updated less often"
+        said = f"{said}: {redis_trouble.reason(error)}"
+        return Finding("Redis", said, "REDIS_URL=redis://USER:PASSWORD@HOST:6379/0", is_wrong=True)
+    return Finding("Redis", "answers, and takes messages")
 
 
-def _files() -> Finding:
-    """Try the store of code and logs: a folder that web and tasks share, or a bucket."""
-    return _data() if file_store.folder_of(default_storage) else _bucket()
+def _files() -> Iterator[Finding]:
+    """Try the store of code and logs, and the one that they move from."""
+    if isinstance(default_storage, file_store.MovingStorage):
+        yield _store(default_storage.new, "files", "MUSTER_FILES")
+        yield _store(default_storage.old, "old files", "MUSTER_OLD_FILES")
+    else:
+        yield _store(default_storage, "files", "MUSTER_FILES")
 
 
-def _bucket() -> Finding:
+def _store(store: Storage, what: str, setting: str) -> Finding:
+    """Try a folder that web and tasks share, or a bucket."""
+    return _data(what) if file_store.folder_of(store) else _bucket(store, what, setting)
+
+
+def _bucket(store: Storage, what: str, setting: str) -> Finding:
     try:
-        file_store.probe(default_storage)
+        file_store.probe(store)
     except OSError as error:
-        remedy = "MUSTER_FILES=s3://KEY:SECRET@BUCKET/PREFIX?endpoint=https://HOST:PORT (docs/object-storage.md)"
-        return Finding("files", f"object storage: {error.strerror}", remedy, is_wrong=True)
-    return Finding("files", "object storage: files can be written, read and deleted")
+        remedy = f"{setting}=s3://KEY:SECRET@BUCKET/PREFIX?endpoint=https://HOST:PORT (docs/object-storage.md)"
+        return Finding(what, f"object storage: {error.strerror}", remedy, is_wrong=True)
+    return Finding(what, "object storage: files can be written, read and deleted")
 
 
-def _data() -> Finding:
+def _data(what: str) -> Finding:
     folder = Path(settings.DATA_DIR)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -109,13 +152,11 @@ def _data() -> Finding:
             pass
     except OSError as error:
         remedy = f"a folder that user {os.geteuid()} may write to, shared by web and tasks: MUSTER_DATA_DIR=/data"
-        return Finding("files", f"{folder}: {error.strerror}", remedy, is_wrong=True)
+        return Finding(what, f"{folder}: {error.strerror}", remedy, is_wrong=True)
     free = shutil.disk_usage(folder).free
     if free < LEAST_FREE:
-        return Finding(
-            "files", f"{folder} has {format_bytes(free)} left", "more disk, or fewer days in MUSTER_LOG_DAYS"
-        )
-    return Finding("files", f"{folder} can be written to, {format_bytes(free)} free")
+        return Finding(what, f"{folder} has {format_bytes(free)} left", "more disk, or fewer days in MUSTER_LOG_DAYS")
+    return Finding(what, f"{folder} can be written to, {format_bytes(free)} free")
 
 
 def _static_files() -> Finding:
@@ -139,6 +180,29 @@ def _agent() -> Finding:
     if not program.exists():
         return Finding("agent", "agent/agent.pyz is missing", "python -m agent.build", is_wrong=True)
     return Finding("agent", "built")
+
+
+def _traces() -> Iterator[Finding]:
+    """Send the collector nothing, as it would get spans."""
+    if not settings.MUSTER_TRACES:
+        return
+    from common import trace_export  # which imports OpenTelemetry
+
+    if said := trace_export.obstacle(settings.MUSTER_TRACES, headers=settings.MUSTER_TRACES_HEADERS):
+        remedy = "MUSTER_TRACES=http://HOST:4318, its credentials in OTEL_EXPORTER_OTLP_HEADERS (docs/traces.md)"
+        yield Finding("traces", f"{settings.MUSTER_TRACES}: {said}", remedy, is_wrong=True)
+    else:
+        yield Finding("traces", f"{settings.MUSTER_TRACES} takes spans")
+
+
+def _queues() -> Iterator[Finding]:
+    for queue in Queue.objects.exclude(cluster__in=settings.CLUSTERS).order_by("name"):
+        yield Finding(
+            f"queue {queue.name}",
+            f"is on cluster {queue.cluster}, which MUSTER_CLUSTERS does not name, so its jobs do not run",
+            f'MUSTER_CLUSTERS={{"{queue.cluster}": {{"BACKEND": ..., "OPTIONS": ...}}}} (docs/kubernetes.md)',
+            is_wrong=True,
+        )
 
 
 def _attempts(alias: str) -> int:
