@@ -7,7 +7,7 @@ its first operation again, which must then neither fail nor take what is half ma
 
 from django.contrib.postgres import operations
 from django.db import migrations, transaction
-from django.db.backends.postgresql.schema import DatabaseSchemaEditor
+from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 from django.db.migrations.state import ProjectState
 
 
@@ -15,7 +15,7 @@ class AddIndexConcurrently(operations.AddIndexConcurrently):
     """Build the index anew if there is one of its name: one whose building was cut off is there, and never used."""
 
     def database_forwards(
-        self, app_label: str, schema_editor: DatabaseSchemaEditor, from_state: ProjectState, to_state: ProjectState
+        self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, from_state: ProjectState, to_state: ProjectState
     ) -> None:
         schema_editor.execute(f"DROP INDEX CONCURRENTLY IF EXISTS {schema_editor.quote_name(self.index.name)}")
         super().database_forwards(app_label, schema_editor, from_state, to_state)
@@ -25,7 +25,7 @@ class AddField(migrations.AddField):
     """Add the column in a transaction of its own, unless it is there."""
 
     def database_forwards(
-        self, app_label: str, schema_editor: DatabaseSchemaEditor, from_state: ProjectState, to_state: ProjectState
+        self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, from_state: ProjectState, to_state: ProjectState
     ) -> None:
         options = to_state.apps.get_model(app_label, self.model_name)._meta
         connection = schema_editor.connection
