@@ -19,9 +19,19 @@ def must_change(user: User) -> bool:
     """
     if user.first_password_until is None:
         return False
-    is_demo = settings.MUSTER_KEEP_FIRST_PASSWORD and not open_to_others(settings.ALLOWED_HOSTS)
-    return not (user.is_superuser and is_demo)
+    return not (settings.MUSTER_KEEP_FIRST_PASSWORD and _is_administrator_here(user))
 
 
 def is_over(user: User) -> bool:
-    return must_change(user) and user.first_password_until is not None and user.first_password_until < timezone.now()
+    """Return whether this user's first password is too old even to choose another one.
+
+    Not that of an administrator while only this machine is served: releases before let them keep it, and nobody else
+    there could give them a new one.
+    """
+    if not must_change(user) or user.first_password_until is None or _is_administrator_here(user):
+        return False
+    return user.first_password_until < timezone.now()
+
+
+def _is_administrator_here(user: User) -> bool:
+    return user.is_superuser and not open_to_others(settings.ALLOWED_HOSTS)

@@ -123,6 +123,15 @@ def test_an_administrator_whose_password_stands_in_a_log_has_to_choose_one(demo_
     assert api("chief", OWN).status_code == 403
 
 
+def test_an_administrator_who_could_keep_it_until_now_still_signs_in_to_choose_one(demo_admin, settings):
+    """Before, `docker compose up` let them keep it for good; at an upgrade they must not be locked out."""
+    User.objects.update(first_password_until=timezone.now() - timedelta(days=300))
+    client, status = page("chief", OWN)
+    assert (status, client.get("/jobs").url) == (302, "/account/password")
+    settings.ALLOWED_HOSTS = ["testserver", "muster.example"]
+    assert page("chief", OWN)[1] == 200  # the form again: it is over
+
+
 def test_the_administrator_of_the_demo_is_exempt_only_on_a_local_host(demo_admin, settings):
     settings.MUSTER_KEEP_FIRST_PASSWORD = True
     client, _ = page("chief", OWN)
