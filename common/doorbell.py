@@ -6,7 +6,6 @@ and look at what they show once a minute in case the process that changed it die
 """
 
 import json
-import logging
 import os
 import threading
 import time
@@ -20,9 +19,7 @@ from redis import Redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from . import faultpoints, measures, request_ids, traces
-
-log = logging.getLogger(__name__)
+from . import faultpoints, measures, redis_trouble, request_ids, traces
 
 CHANNEL = "muster:live"
 CAUSE = "muster_request"  # a message's header: the id of the request that caused it
@@ -63,7 +60,7 @@ class Bell:
             try:
                 say()
             except Exception as error:  # anything the broker's client raises: the row, which is what counts, is written
-                log.warning("doorbell %s not rung: %s", key, error)
+                redis_trouble.failed(error)
                 measures.lost_hints.labels("not_sent").inc()
                 time.sleep(REST_SECONDS)
                 if key == LOST or key.startswith(HINT):  # also when the queue is full: this one stands for the others
@@ -114,6 +111,7 @@ def _send_task(task: str, args: tuple[Any, ...], after_seconds: float, headers: 
         current_app.send_task(
             task, args=args, countdown=after_seconds or None, retry=False, ignore_result=True, headers=headers or None
         )
+    redis_trouble.worked()
 
 
 def _say_lost() -> None:
@@ -123,6 +121,7 @@ def _say_lost() -> None:
 def _publish(text: str) -> None:
     with faultpoints.around("doorbell.hint"):
         redis_client().publish(CHANNEL, text)
+    redis_trouble.worked()
 
 
 def redis_client() -> Redis:

@@ -20,7 +20,7 @@ from django.conf import settings
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from . import db_connections
+from . import db_connections, redis_trouble
 from .doorbell import CHANNEL
 from .streaming import aside
 
@@ -166,7 +166,7 @@ class Hub:
             try:
                 await self._relay()
             except (RedisError, OSError) as error:
-                log.warning("no hints for %.1f s: %s", pause, error)
+                redis_trouble.failed(error)
             pause = RECONNECT_SECONDS[0] if self.hears.is_set() else min(2 * pause, longest)
             self.hears.clear()
             await asyncio.sleep(pause)
@@ -175,6 +175,7 @@ class Hub:
         async with Redis.from_url(settings.REDIS_URL, health_check_interval=10) as redis, redis.pubsub() as channel:
             await channel.subscribe(CHANNEL)
             self.hears.set()
+            redis_trouble.worked()
             for listener in self.listeners:
                 listener.miss()
             while True:

@@ -18,6 +18,7 @@ EVENTS = "muster.events"
 # Besides our own events: refused requests, CSRF failures and bad hosts, and lockouts.
 SOURCES = (EVENTS, "django.security", "django.request", "axes")
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+CELERY_WITH_RETRIES = ("consumer.consumer", "loops", "request")
 _TEXT_LENGTH = 2000
 
 
@@ -64,7 +65,7 @@ def configuration(*, level: str, events: str, style: str = "text") -> dict[str, 
         # each request at INFO: those of webhooks are secrets.
         "loggers": {
             **{name: {"level": "WARNING"} for name in ("httpx", "httpcore")},
-            **{f"celery.worker.{name}": {"filters": ["retries"]} for name in ("consumer.consumer", "loops")},
+            **{f"celery.worker.{name}": {"filters": ["retries"]} for name in CELERY_WITH_RETRIES},
             **{name: ours | {"propagate": name != EVENTS} for name in sources},
         },
     }

@@ -75,13 +75,14 @@ class WithoutRetries(logging.Filter):
     """Drops what Celery writes of each connection that was lost: if no other can be made, that is told here."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        first = record.args[0] if isinstance(record.args, tuple) and record.args else ""
-        if record.msg.startswith(_CLEANING):
-            return not isinstance(first, RedisError | OSError)
-        return not str(first).startswith(_LOST)
+        args = record.args if isinstance(record.args, tuple) else ()
+        if str(record.msg).startswith(_AFTERWARDS):
+            return not any(isinstance(one, RedisError | OSError) for one in args)
+        return not any(isinstance(one, str) and one.startswith(_LOST) for one in args)
 
 
 _LOST = "consumer: Connection to broker lost"  # celery/worker/consumer/consumer.py, CONNECTION_RETRY
-_CLEANING = "Error cleaning up after event loop"  # celery/worker/loops.py: a traceback of what ended the loop anyway
+# With a traceback each: celery/worker/loops.py, and kombu/message.py, whose message comes again.
+_AFTERWARDS = ("Error cleaning up after event loop", "Couldn't ack")
 _trouble = Trouble()
 failed, worked = _trouble.failed, _trouble.worked
