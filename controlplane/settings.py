@@ -261,6 +261,11 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {
 }
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BROKER_CONNECTION_MAX_RETRIES = None
+CELERY_BROKER_CHANNEL_ERROR_RETRY = True  # a Redis that refuses is waited for like one that is away
+CELERY_WORKER_CONSUMER = "controlplane.broker:PatientConsumer"
+CELERY_BEAT_SCHEDULER = "controlplane.broker:PatientScheduler"
+# Concerns only tasks that are acknowledged late, of which there are none; unset, Celery warns of it at each lost connection.
+CELERY_WORKER_CANCEL_LONG_RUNNING_TASKS_ON_CONNECTION_LOSS = True
 CELERY_TASK_PUBLISH_RETRY = False
 CELERY_TASK_ACKS_LATE = False
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
