@@ -8,6 +8,7 @@ its first operation again, which must then neither fail nor take what is half ma
 from django.contrib.postgres import operations
 from django.db import migrations, transaction
 from django.db.backends.base.schema import BaseDatabaseSchemaEditor
+from django.db.backends.postgresql.schema import DatabaseSchemaEditor
 from django.db.migrations.state import ProjectState
 
 
@@ -17,7 +18,9 @@ class AddIndexConcurrently(operations.AddIndexConcurrently):
     def database_forwards(
         self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, from_state: ProjectState, to_state: ProjectState
     ) -> None:
-        schema_editor.execute(f"DROP INDEX CONCURRENTLY IF EXISTS {schema_editor.quote_name(self.index.name)}")
+        assert isinstance(schema_editor, DatabaseSchemaEditor)
+        model = to_state.apps.get_model(app_label, self.model_name)
+        schema_editor.remove_index(model, self.index, concurrently=True)  # if there is one
         super().database_forwards(app_label, schema_editor, from_state, to_state)
 
 

@@ -6,7 +6,7 @@ Whatever uses Redis tells here how that went. Nothing waits for Redis, so there 
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from redis.exceptions import AuthenticationError, NoPermissionError, OutOfMemoryError, ReadOnlyError, RedisError
 
@@ -26,18 +26,26 @@ _KNOWN: tuple[tuple[type[Exception], str], ...] = (
 
 def reason(error: BaseException) -> str:
     """Return why Redis could not be used and what to do, in one line without secrets."""
-    deepest: BaseException = error
-    seen: set[int] = set()
-    while id(deepest) not in seen:  # kombu and celery wrap the errors of Redis's client
-        seen.add(id(deepest))
+    found = error
+    for one in _chain(error):
         for kind, words in _KNOWN:
-            if isinstance(deepest, kind):
+            if isinstance(one, kind):
                 return words
-        deepest = deepest.__cause__ or deepest.__context__ or deepest
-    text = " ".join(str(deepest).split()) or type(deepest).__name__
+        if isinstance(one, RedisError | OSError):  # not the IndexError of an empty pool, which is where it began
+            found = one
+    text = " ".join(str(found).split()) or type(found).__name__
     if text.startswith("UNBLOCKED"):  # what a client that waits is told when a primary becomes a replica
         return _REPLICA
     return f"{text} (REDIS_URL)"
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield the error and what it came from: kombu and Celery wrap the errors of Redis's client."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__ or error.__context__
 
 
 class Trouble:

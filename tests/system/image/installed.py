@@ -308,10 +308,13 @@ def first_token(url: str, password: str) -> str:
 
 
 def _post(browser: httpx.Client, path: str, **form: str) -> httpx.Response:
-    browser.get(path)
+    form_page = browser.get(path)
+    assert form_page.status_code == 200, (form_page.url, form_page.status_code, form_page.text[:1000])
+    # Its name is another one by TLS.
+    token = next(one.value for one in browser.cookies.jar if "csrf" in one.name)
     return browser.post(
         path,
-        data={**form, "csrfmiddlewaretoken": browser.cookies["csrftoken"]},
+        data={**form, "csrfmiddlewaretoken": token},
         headers={"Origin": str(browser.base_url).rstrip("/")},
     )
 

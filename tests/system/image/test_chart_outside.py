@@ -89,7 +89,7 @@ def outside(installed, tmp_path, monkeypatch) -> Iterator[Outside]:
         user = known.netloc.rpartition("@")[0]
         password = urlsplit(os.environ["REDIS_URL"]).password
         yield Outside(
-            ca, f"postgres://{user}@{host}:{postgres.port}/{name}", f"rediss://:{password}@{host}:{redis.port}/9",
+            ca, f"postgres://{user}@{host}:{postgres.port}/{name}", f"rediss://:{password}@{host}:{redis.port}/0",
             f"https://{host}:{pages.port}", known._replace(path=f"/{name}").geturl(), [postgres, redis, pages],
         )  # fmt: skip
     with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as session:
@@ -149,8 +149,8 @@ def test_it_runs_by_tls_and_a_migration_that_fails_changes_nothing(installed, ou
     offer_files(installed)
     installed.shell(install, cwd=place)
     until(lambda: are_ready(installed, count=8), installed.states)
-    log = installed.shell("kubectl -n muster logs job/muster-migrate-1")
-    password = re.search(r"admin signs in with (\S+) within", log)[1]
+    logs = "kubectl -n muster logs job/muster-migrate-1"  # the tables are there before it says this
+    password = until(lambda: re.search(r"admin signs in with (\S+) within", installed.shell(logs)), installed.states)[1]
     with reached(installed):
         token = first_token(outside.pages, password)
         came = outside.fronts[2].secured
