@@ -18,10 +18,12 @@ from django.db import connection, connections, transaction
 from django.db.migrations.executor import MigrationExecutor
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
+from django.db.models import F
 from psycopg import sql
 
 from accounts import audit
 from common.leadership import Leadership
+from jobs.core.lifecycle import TERMINAL
 from jobs.models import Job, Replica
 
 from . import migrating
@@ -30,6 +32,8 @@ from .backup import fingerprint, named
 
 # Numbers of jobs that were given after the backup are on people's screens and in their notes: they are not given again.
 JOBS_GO_ON = 1000
+# Nor are those of attempts: one that was started after the backup may still run, and has closed its number when it ends.
+ATTEMPTS_GO_ON = 10
 _NO_HURRY = (
     "SET LOCAL idle_in_transaction_session_timeout = 0; SET LOCAL statement_timeout = 0; SET CONSTRAINTS ALL DEFERRED"
 )
@@ -235,8 +239,13 @@ def _compare(archive: Reader, loading: _Loading) -> None:
 
 
 def _finish(about: dict[str, Any]) -> str:
-    """Let agents of replicas that run go on with whatever number they have come to since the backup."""
+    """Let agents of replicas that run go on with whatever number they have come to since the backup.
+
+    The next attempt of each job gets a number that none has had.
+    """
     with transaction.atomic():
+        unfinished = Job.objects.exclude(phase__in=[str(phase) for phase in TERMINAL])
+        unfinished.update(attempt_floor=F("attempt") + ATTEMPTS_GO_ON)
         count = Replica.objects.filter(closed_at=None).update(is_restored=True)
         after = {"backup": about["at"], "release": about["release"]}
         audit.record(audit.AuditAction.RESTORED, by=None, after=after)

@@ -191,6 +191,7 @@ def _view(job: Job) -> JobView:
         phase=Phase(job.phase),
         phase_since=job.phase_since,
         attempt=job.attempt,
+        attempt_floor=job.attempt_floor or 0,
         failures=job.failures,
         free_starts=job.free_starts,
         max_retries=spec.max_retries,

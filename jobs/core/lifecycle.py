@@ -104,6 +104,7 @@ class JobView:
     phase: Phase
     phase_since: datetime
     attempt: int = 0
+    attempt_floor: int = 0  # the next attempt has at least this number: a restoration does not know of those in between
     failures: int = 0
     free_starts: int = 0
     max_retries: int = 0
@@ -181,7 +182,7 @@ def after(view: JobView, step: Step, now: datetime) -> JobView:
     match step.to:
         case Phase.STARTING:
             return replace(
-                view, attempt=view.attempt + 1, stop_reason=None, applied_at=None, running_since=None, places={}
+                view, attempt=_next_attempt(view), stop_reason=None, applied_at=None, running_since=None, places={}
             )
         case Phase.RUNNING:
             return replace(view, running_since=now)
@@ -228,7 +229,11 @@ def _admitted(view: JobView) -> Step:
     if wanted and wanted.reason:  # no objects yet, or none left: STOPPING is not needed
         to = LANDS_ON[wanted.reason]
         return Step(to, wanted.reason, wanted.message, None)
-    return Step(Phase.STARTING, message=f"attempt {view.attempt + 1}: creating replicas", requeue_after=timedelta(0))
+    return Step(Phase.STARTING, message=f"attempt {_next_attempt(view)}: creating replicas", requeue_after=timedelta(0))
+
+
+def _next_attempt(view: JobView) -> int:
+    return max(view.attempt + 1, view.attempt_floor)
 
 
 def _on_cluster(view: JobView, seen: Seen, now: datetime) -> Step:

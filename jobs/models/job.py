@@ -70,6 +70,9 @@ class Job(models.Model):
     message = models.TextField(blank=True, help_text="the last step in words")
     wait_reason = models.TextField(blank=True, help_text="why it is not admitted yet")
     attempt = models.PositiveIntegerField(default=0)
+    attempt_floor = models.PositiveIntegerField(
+        null=True, help_text="restored from a backup: its next attempt has at least this number"
+    )
     failures = models.PositiveIntegerField(default=0)
     free_starts = models.PositiveIntegerField(default=0)
     admitted_at = models.DateTimeField(null=True)

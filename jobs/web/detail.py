@@ -70,6 +70,7 @@ def state_context(request: Request, *, job: Job) -> Context:
     has_failed = ended.has_failed if ended else is_failing
     failure = failures.first_failure(job, attempt) if has_failed else None
     stays = legs((Phase(phase), at, number) for kind, phase, at, number, _ in history if kind == "step")
+    launched = sorted({number for *_, number, _ in history if number} | {job.attempt})
     return {
         "slices": bar(stays, now=timezone.now()),
         "notes": [words for kind, _, _, number, words in history if kind == "note" and number == attempt],
@@ -77,7 +78,7 @@ def state_context(request: Request, *, job: Job) -> Context:
         "failure": failure,
         "retried": failures.first_failure(job, job.attempt - 1) if _was_retried(job) and not is_old else None,
         "retries_used": present.retries_used(job.failures, has_failed=is_failing),
-        "attempts": range(1, job.attempt + 1) if job.attempt > 1 else (),
+        "attempts": launched if len(launched) > 1 else (),
         "may_control": may(request.user, Act.CONTROL, job.team),
         "gpu_use": None if is_old or job.is_finished else gpu_use(job, attempt),
         "step": job.ranks.filter(attempt=attempt).aggregate(most=Max("step"))["most"],

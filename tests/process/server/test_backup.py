@@ -18,6 +18,7 @@ LEFT_OUT = {"accounts_signin", "django_migrations"}
 TABLES = "SELECT tablename FROM pg_tables WHERE schemaname = 'public' ORDER BY 1"
 LOAD_AT = "0019_gpu_state"  # the last migration of a release before
 NEWER = ("jobs_delivery", "jobs_webhook")  # tables that it did not have
+NEWER_COLUMNS = {"jobs_replica": "is_restored", "jobs_job": "attempt_floor"}
 
 
 @pytest.fixture(scope="module")
@@ -116,8 +117,11 @@ def test_every_row_and_file_comes_back(filled, database, archive, elsewhere):
     after["accounts_auditentry"].remove(restored[0])
     flags = elsewhere.database.run("SELECT is_restored, closed_at IS NULL FROM jobs_replica")
     assert {is_restored == is_open for is_restored, is_open in flags} == {True}
+    floors = elsewhere.database.run("SELECT attempt_floor - attempt, finished_at IS NULL FROM jobs_job")
+    assert set(floors) == {(10, True), (None, False)}
     elsewhere.database.run("UPDATE jobs_replica SET is_restored = false")
-    after["jobs_replica"] = rows(elsewhere.database)["jobs_replica"]
+    elsewhere.database.run("UPDATE jobs_job SET attempt_floor = NULL")
+    after |= {table: rows(elsewhere.database)[table] for table in ("jobs_replica", "jobs_job")}
     assert {name for name in before if before[name] != after[name]} == set()
     assert len(before["jobs_metricchunk"]) > 10
     assert files(elsewhere.data) == files(Path(filled.env["MUSTER_DATA_DIR"])) != {}
@@ -342,17 +346,23 @@ def test_one_of_a_newer_release_is_refused(archive, elsewhere, tmp_path):
 @pytest.mark.parametrize("has_tables", [False, True])
 def test_one_of_a_release_before_is_brought_up_to_date(archive, elsewhere, tmp_path, has_tables):
     def change(about, entries):
-        """What a release wrote that did not know the newest column of replicas, nor webhooks."""
+        """What a release wrote that did not know the newest columns, nor webhooks."""
         about["migrations"] = [one for one in about["migrations"] if one[0] != "jobs" or one[1] <= LOAD_AT]
-        columns = about["tables"]["jobs_replica"]
-        column = columns.index("is_restored")
-        columns.pop(column)
+        places = {}
+        for table, column in NEWER_COLUMNS.items():
+            places[table] = about["tables"][table].index(column)
+            about["tables"][table].pop(places[table])
         end = json.loads(entries[-1][1])
         for table in NEWER:
             assert end["rows"].pop(table) == 0
             del about["tables"][table], about["sequences"][table]
         kept = [
-            (name, _without(content, column) if name.startswith("tables/jobs_replica/") else content)
+            (
+                name,
+                _without(content, places[table])
+                if (table := name.partition("/")[2].partition("/")[0]) in places
+                else content,
+            )
             for name, content in entries[:-1]
         ]
         return [*kept, ("end.json", json.dumps(end).encode())]

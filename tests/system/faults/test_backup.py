@@ -111,9 +111,17 @@ def test_jobs_that_moved_on_after_the_backup_do_as_the_document_says(old, tmp_pa
     until_phase(old, "succeeded", here)
     until_phase(old, "failed", gone)
     assert [old.api.job(job)["attempt"] for job in (here, gone)] == [1, 1]
-    until(lambda: old.api.job(retried)["attempt"] == 2 and old.api.job(retried)["phase"] == "running")
+    until(lambda: old.api.job(retried)["attempt"] == 11 and old.api.job(retried)["phase"] == "running")
     until(lambda: not old.carriers(waiting) and not old.carriers(paused), what="attempts that are unknown now end")
     assert [old.api.job(job)["phase"] for job in (waiting, paused)] == ["queued", "suspended"]
+
+    old.api.act(paused, "resume")
+    old.finish(holder)
+    until_phase(old, "running", paused, waiting)
+    assert [old.api.job(job)["attempt"] for job in (waiting, paused)] == [10, 11]
+    for job in (waiting, paused):
+        old.finish(job)
+    until_phase(old, "succeeded", paused, waiting)
 
 
 def until_phase(installation: RunningInstallation, phase: str, *jobs: int) -> None:

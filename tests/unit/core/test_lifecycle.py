@@ -49,6 +49,15 @@ def test_the_tables_cover_every_stop_reason():
     assert not TERMINAL & HOLDS_QUOTA
 
 
+def test_the_next_attempt_of_a_restored_job_skips_numbers_that_may_have_been_given():
+    admitted = view("admitted", attempt=2, attempt_floor=12, applied_at=None)
+    step = decide(admitted, seen(), at(1))
+    started = after(admitted, step, at(1))
+    assert (step.message, started.attempt) == ("attempt 12: creating replicas", 12)
+    again = replace(started, phase=Phase.ADMITTED)
+    assert after(again, decide(again, seen(), at(2)), at(2)).attempt == 13
+
+
 @pytest.mark.parametrize(
     ("worker_states", "expected"),
     [
