@@ -1,6 +1,11 @@
 """The shape of an API description: what a client sends and reads, without words. Small enough to keep for a release."""
 
+import gzip
+import json
+import re
 from typing import Any
+
+import httpx
 
 DEEPEST = 4  # of fields within fields
 
@@ -52,3 +57,30 @@ def _fields(schema: dict[str, Any], whole: dict[str, Any], *, name: str = "", de
     for key, value in schema.get("properties", {}).items():
         found |= _fields(value, whole, name=f"{name}.{key}" if name else key, depth=depth + 1)
     return found
+
+
+def unknown_to(described: dict[str, Any], request: httpx.Request) -> list[str]:
+    """What a server with this description would refuse in a request: names that it does not know, and missing ones.
+
+    A whole operation that it does not have is not told: who asks for it learns that by a 404.
+    """
+    operation = next((one for one in described if _is_for(one, request)), None)
+    if operation is None:
+        return []
+    known, body = described[operation], _body(request)
+    missing = {name for name, is_required in known["body"].items() if is_required and name not in body}
+    strangers = (set(request.url.params) - set(known["parameters"])) | (set(body) - set(known["body"]))
+    return [f"{operation}: {name}" for name in sorted(missing | strangers)]
+
+
+def _is_for(operation: str, request: httpx.Request) -> bool:
+    method, _, path = operation.partition(" ")
+    pattern = re.sub(r"\\\{\w+\\\}", "[^/]+", re.escape(path))
+    return method == request.method and re.fullmatch(pattern, request.url.path) is not None
+
+
+def _body(request: httpx.Request) -> dict[str, Any]:
+    if "json" not in request.headers.get("Content-Type", ""):
+        return {}
+    content = request.read()
+    return dict(json.loads(gzip.decompress(content) if "Content-Encoding" in request.headers else content))
