@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -20,6 +21,15 @@ from embedded.ports import free_port
 from tests.support.patience import PATIENCE_SECONDS
 
 ROOT = Path(__file__).resolve().parents[3]
+PEOPLE = """
+    from accounts.models import Membership, Role, Team, Token, User
+    from queues.models import Queue
+    team = Team.objects.create(name="nlp")
+    user = User.objects.create_user("ann", password="a-password-of-ann")
+    Membership.objects.create(user=user, team=team, role=Role.MEMBER)
+    Queue.objects.create(name="default", team=team, cluster="local", nominal=8)
+    print(Token.issue(user, "x", scope="manage")[1])
+"""
 CLUSTERS = json.dumps({"memory": {"BACKEND": "jobs.clusters.memory.MemoryCluster", "OPTIONS": {}}})  # of filling.py
 
 
@@ -142,3 +152,21 @@ class Server:
 @pytest.fixture
 def server(tmp_path, database) -> Server:
     return Server(tmp_path, database)
+
+
+@pytest.fixture
+def token(server, database) -> str:
+    """Of ann, who may submit to the queue `default` on the cluster `local`."""
+    database.create()
+    assert server.run("migrate")[0] == 0
+    return in_django(server, PEOPLE).strip()
+
+
+def in_django(server, code: str, **env: str) -> str:
+    text = "import django; django.setup()\n" + textwrap.dedent(code)
+    done = subprocess.run(
+        [sys.executable, "-c", text], env=server.env | env, cwd=ROOT, capture_output=True, text=True, check=False,
+        timeout=PATIENCE_SECONDS,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout

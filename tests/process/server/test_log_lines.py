@@ -7,6 +7,7 @@ import sys
 import httpx
 
 from controlplane import processes
+from embedded.ports import free_port
 from tests.process.server.conftest import ROOT, Process, until
 
 
@@ -34,6 +35,40 @@ def test_every_line_is_one_object_from_start_to_end(server, database):
     told = [str(one["message"]) for one in lines]
     for words in ("web: waiting: Postgres", "Started server process", "Uvicorn running on", "Finished server process"):
         assert any(words in one for one in told), told
+
+
+def test_the_id_of_a_request_leads_to_the_visits_of_its_job(server, token, tmp_path):
+    """From the answer that a browser or a program got, to what the tasks process says of the job's cluster."""
+    config = {
+        "clusters": [{"name": "c", "cluster": {"server": f"https://127.0.0.1:{free_port()}"}}],
+        "users": [{"name": "u", "user": {}}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "x",
+    }
+    (tmp_path / "kubeconfig").write_text(json.dumps(config))
+    options = {"KUBECONFIG": str(tmp_path / "kubeconfig"), "NAMESPACE": "x", "IMAGE": "x", "CONTROL_URL": "http://x"}
+    local = {"BACKEND": "jobs.clusters.kubernetes.KubernetesCluster", "OPTIONS": options}
+    env = {"MUSTER_LOG_FORMAT": "json", "MUSTER_CLUSTERS": json.dumps({"local": local})}
+    wanted = {"queue": "default", "framework": "plain", "command": ["true"]}
+    with (
+        server.start("web", "--host", "127.0.0.1", "--port", str(server.port), **env),
+        server.start("tasks", **env) as tasks,
+    ):
+        until(lambda: answered(server.port) == 200)
+
+        def led() -> bool:
+            """Submit another job: the sweeper may be quicker than the doorbell, and its visits have no request."""
+            sent = httpx.post(
+                f"http://127.0.0.1:{server.port}/api/v1/jobs", json=wanted, timeout=60,
+                headers={"Authorization": f"Bearer {token}"},
+            )  # fmt: skip
+            assert sent.status_code == 201, sent.text
+            until(lambda: f"job {sent.json()['id']}: " in tasks.said)
+            lines = [json.loads(line) for line in tasks.said.splitlines() if line.startswith("{")]
+            said = [one for one in lines if str(one["message"]).startswith(f"job {sent.json()['id']}: ")]
+            return sent.headers["X-Request-ID"] in {one.get("request") for one in said}
+
+        until(led)
 
 
 def test_an_error_beyond_django_is_an_object_without_secrets(server, database, tmp_path):

@@ -2,9 +2,6 @@
 
 import json
 import secrets
-import subprocess
-import sys
-import textwrap
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,38 +9,12 @@ from contextlib import contextmanager
 import httpx
 import pytest
 
-from tests.process.server.conftest import ROOT, until
+from tests.process.server.conftest import in_django, until
 from tests.support.collector import Collector, Span, collect
 from tests.support.patience import PATIENCE_SECONDS
 
 REQUEST = "request-of-the-test"
 WEB = ("web", "--host", "127.0.0.1", "--port")
-PEOPLE = """
-    from accounts.models import Membership, Role, Team, Token, User
-    from queues.models import Queue
-    team = Team.objects.create(name="nlp")
-    user = User.objects.create_user("ann", password="a-password-of-ann")
-    Membership.objects.create(user=user, team=team, role=Role.MEMBER)
-    Queue.objects.create(name="default", team=team, cluster="local", nominal=8)
-    print(Token.issue(user, "x", scope="manage")[1])
-"""
-
-
-@pytest.fixture
-def token(server, database) -> str:
-    database.create()
-    assert server.run("migrate")[0] == 0
-    return in_django(server, PEOPLE).strip()
-
-
-def in_django(server, code: str, **env: str) -> str:
-    text = "import django; django.setup()\n" + textwrap.dedent(code)
-    done = subprocess.run(
-        [sys.executable, "-c", text], env=server.env | env, cwd=ROOT, capture_output=True, text=True, check=False,
-        timeout=PATIENCE_SECONDS,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 @contextmanager
