@@ -13,7 +13,7 @@ pytestmark = pytest.mark.long
 MOST_BYTES = 450e6
 SECRETS = re.compile(r"/\.env$|/\.muster/|/\.git/|/secret_key$|\.kubeconfig$")
 BUILDERS = re.compile(
-    r"(.*-)?(gcc|g\+\+|cc|c\+\+|cpp|c99|clang|ld|as|make|cmake)([-.][\w.]+)?|git|pip[\d.]*|node|npm|npx"
+    r"(.*-)?(gcc|g\+\+|cc|c\+\+|cpp|c99|clang|ld|as|make|cmake)(-\d[\w.]*)?|git|pip[\d.]*|node|npm|npx"
 )
 LOCKED = ("--rm", "--network=none", "--read-only", "--cap-drop=all", "--security-opt=no-new-privileges", "--tmpfs=/tmp")
 
