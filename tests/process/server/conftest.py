@@ -10,6 +10,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -53,6 +54,10 @@ class Database:
     def create(self) -> None:
         self._act(f'CREATE DATABASE "{self.name}"')
 
+    def create_with_tables(self) -> None:
+        """As `create` and `muster-server migrate`, which takes five seconds of CPU each time."""
+        self._act(f'CREATE DATABASE "{self.name}" TEMPLATE "{_template()}"')
+
     def drop(self) -> None:
         self._act(f'DROP DATABASE IF EXISTS "{self.name}" WITH (FORCE)')
 
@@ -68,6 +73,16 @@ class Database:
     def _act(self, statement: str) -> None:
         with psycopg.connect(self._server, autocommit=True) as session:
             session.execute(statement)
+
+
+@lru_cache(1)
+def _template() -> str:
+    """The name of a database with all tables, which nobody uses: it is gone with the tests' Postgres."""
+    found = Database()
+    found.create()
+    code, said = Server(Path(os.environ["MUSTER_DATA_DIR"]), found).run("migrate")
+    assert code == 0, said
+    return found.name
 
 
 @pytest.fixture
@@ -157,8 +172,7 @@ def server(tmp_path, database) -> Server:
 @pytest.fixture
 def token(server, database) -> str:
     """Of ann, who may submit to the queue `default` on the cluster `local`."""
-    database.create()
-    assert server.run("migrate")[0] == 0
+    database.create_with_tables()
     return in_django(server, PEOPLE).strip()
 
 

@@ -24,7 +24,7 @@ NEWER_COLUMNS = {"jobs_replica": "is_restored", "jobs_job": "attempt_floor"}
 @pytest.fixture(scope="module")
 def database():
     found = Database()
-    found.create()
+    found.create_with_tables()
     yield found
     found.drop()
 
@@ -33,7 +33,6 @@ def database():
 def filled(database, tmp_path_factory) -> Server:
     server = Server(tmp_path_factory.mktemp("filled"), database)
     server.env["MUSTER_CLUSTERS"] = CLUSTERS
-    assert server.run("migrate")[0] == 0
     subprocess.run([sys.executable, "-m", "tests.process.server.filling"], cwd=ROOT, env=server.env, check=True)
     return server
 
@@ -211,7 +210,6 @@ def replaced(database_of_its_own, tmp_path) -> tuple[Server, list[str]]:
     folder = tmp_path / "replaced"
     folder.mkdir()
     server = Server(folder, database_of_its_own)
-    assert server.run("migrate")[0] == 0
     sealed = server.execute("-c", SEAL).split()
     server.env |= {"MUSTER_OLD_SECRET_KEYS": server.env["MUSTER_SECRET_KEY"], "MUSTER_SECRET_KEY": NEW_KEY}
     return server, sealed
@@ -220,7 +218,7 @@ def replaced(database_of_its_own, tmp_path) -> tuple[Server, list[str]]:
 @pytest.fixture
 def database_of_its_own():
     found = Database()
-    found.create()
+    found.create_with_tables()
     yield found
     found.drop()
 

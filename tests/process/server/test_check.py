@@ -48,8 +48,7 @@ def test_what_is_wrong_is_named_with_its_remedy(server, database, tmp_path):
 
 
 def test_an_installation_that_is_well_is_all_ok(server, database):
-    database.create()
-    server.run("migrate")
+    database.create_with_tables()
     code, said = server.run("check")
     assert code == 0
     assert {what: state for what, state in states(said).items() if state != "ok"} == {"cluster": "note"}
@@ -63,8 +62,7 @@ def said_of(server, *, first: str, **env: str) -> tuple[str, str]:
 
 
 def test_a_queue_on_a_cluster_that_is_not_configured_is_named(server, database):
-    database.create()
-    server.run("migrate")
+    database.create_with_tables()
     server.execute("-c", QUEUE)
     memory = '{"memory": {"BACKEND": "jobs.clusters.memory.MemoryCluster"}}'
     state, said = said_of(server, first="queue", MUSTER_CLUSTERS=memory)

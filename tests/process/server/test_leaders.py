@@ -5,8 +5,7 @@ import pytest
 
 @pytest.mark.parametrize("role", ["beat", "watcher"])
 def test_one_of_two_leads_and_the_other_takes_over(server, database, role):
-    database.create()
-    server.run("migrate")
+    database.create_with_tables()
     leads, stands_by = f"{role}: this process leads", f"{role}: another process leads"
     with server.start(role) as first:
         first.until_said(leads)
@@ -23,8 +22,7 @@ def test_one_of_two_leads_and_the_other_takes_over(server, database, role):
 
 @pytest.mark.parametrize("role", ["beat", "watcher"])
 def test_a_process_that_stands_by_ends_at_once(server, database, role):
-    database.create()
-    server.run("migrate")
+    database.create_with_tables()
     with server.start(role) as first:
         first.until_said("this process leads")
         with server.start(role) as second:
@@ -36,8 +34,7 @@ def test_a_process_that_stands_by_ends_at_once(server, database, role):
 @pytest.mark.parametrize("role", ["beat", "watcher"])
 def test_a_leader_whose_connection_ends_leads_again(server, database, role):
     """As after a restart of Postgres: nobody else could lead meanwhile."""
-    database.create()
-    server.run("migrate")
+    database.create_with_tables()
     with server.start(role) as leader:
         leader.until_said("this process leads")
         database.run(

@@ -25,8 +25,7 @@ def objects(said: str) -> list[dict[str, object]]:
 def test_every_line_is_one_object_from_start_to_end(server, database):
     with server.start("web", "--host", "127.0.0.1", "--port", str(server.port), MUSTER_LOG_FORMAT="json") as web:
         web.until_said("waiting: Postgres cannot be used")
-        database.create()
-        assert server.run("migrate")[0] == 0
+        database.create_with_tables()
         until(lambda: answered(server.port) == 200)
         assert answered(server.port, "/nowhere") in (302, 404)
         web.end()
@@ -73,8 +72,7 @@ def test_the_id_of_a_request_leads_to_the_visits_of_its_job(server, token, tmp_p
 
 def test_an_error_beyond_django_is_an_object_without_secrets(server, database, tmp_path):
     """The application is Muster's within one that fails, as a defect of an outer layer would."""
-    database.create()
-    assert server.run("migrate")[0] == 0
+    database.create_with_tables()
     words = [
         one.replace("controlplane.asgi:application", "tests.support.failing_asgi:application") for one in processes.WEB
     ]

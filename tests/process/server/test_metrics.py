@@ -21,8 +21,7 @@ def scraped(port: int) -> dict[tuple[str, frozenset], float]:
 
 
 def test_every_process_serves_its_own(server, database):
-    database.create()
-    assert server.run("migrate")[0] == 0
+    database.create_with_tables()
     ports = {word: free_port() for word in ("web", "tasks", "watcher")}
     web = ("web", "--host", "127.0.0.1", "--port", str(server.port))
     with (
@@ -54,8 +53,7 @@ def _answered(port: int, path: str) -> int:
 
 
 def test_a_port_in_use_is_told_and_the_process_goes_on(server, database):
-    database.create()
-    assert server.run("migrate")[0] == 0
+    database.create_with_tables()
     taken = server.port
     with server.start("web", "--host", "127.0.0.1", "--port", str(taken)):
         until(lambda: _answered(taken, "/healthz") == 200)

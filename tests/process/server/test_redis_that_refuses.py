@@ -51,8 +51,7 @@ def is_up(server) -> bool:
     ("first", "then"), [("WRONGPASS", "READONLY"), ("READONLY", "NOPERM"), ("NOPERM", "WRONGPASS")]
 )
 def test_processes_go_on_say_why_and_use_it_again(server, database, tmp_path, first, then):
-    database.create()
-    assert server.run("migrate")[0] == 0
+    database.create_with_tables()
     token = server.execute("-c", PEOPLE).strip()
     began = time.monotonic()
     with redis_that_refuses(tmp_path) as redis:
@@ -90,8 +89,7 @@ def test_processes_go_on_say_why_and_use_it_again(server, database, tmp_path, fi
 
 
 def test_a_redis_that_wants_a_password_is_waited_for(server, database, tmp_path):
-    database.create()
-    assert server.run("migrate")[0] == 0
+    database.create_with_tables()
     with redis_that_refuses(tmp_path) as redis, server.start("tasks", REDIS_URL=redis.without_password) as tasks:
         tasks.until_said(TROUBLE + REFUSALS["WRONGPASS"])
         assert tasks.is_running() and "Traceback" not in tasks.said
