@@ -2,12 +2,14 @@
 
 import datetime
 import ipaddress
+import os
 import socket
 import ssl
 import threading
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -32,6 +34,19 @@ def authority(folder: Path, name: str, address: str = "127.0.0.1") -> tuple[Path
     )
     pem.write_bytes(server.public_bytes(serialization.Encoding.PEM) + private)
     return ca, pem
+
+
+def to_postgres() -> socket.socket:
+    """A connection to the tests' Postgres, for `front`."""
+    asked = parse_qs(urlsplit(os.environ["DATABASE_URL"]).query)
+    link = socket.socket(socket.AF_UNIX)
+    link.connect(f"{asked['host'][0]}/.s.PGSQL.{asked['port'][0]}")
+    return link
+
+
+def to_redis() -> socket.socket:
+    found = urlsplit(os.environ["REDIS_URL"])
+    return socket.create_connection((found.hostname, found.port))
 
 
 def _general_name(address: str) -> x509.GeneralName:

@@ -1,7 +1,6 @@
 """Connections to Postgres and Redis use TLS when their URLs say so, and only with a trusted certificate."""
 
 import os
-import socket
 import subprocess
 import sys
 from urllib.parse import urlsplit
@@ -43,18 +42,6 @@ def ask(code: str, **environment: str) -> subprocess.CompletedProcess:
     return subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120)
 
 
-def to_postgres() -> socket.socket:
-    known = settings.DATABASES["default"]
-    link = socket.socket(socket.AF_UNIX)
-    link.connect(f"{known['HOST']}/.s.PGSQL.{known['PORT'] or 5432}")
-    return link
-
-
-def to_redis() -> socket.socket:
-    found = urlsplit(os.environ["REDIS_URL"])
-    return socket.create_connection((found.hostname, found.port))
-
-
 @pytest.fixture
 def ca(tmp_path):
     return tls.authority(tmp_path, "ours")
@@ -62,7 +49,7 @@ def ca(tmp_path):
 
 @pytest.fixture
 def postgres(ca, db):
-    with tls.front(ca[1], to_postgres, is_postgres=True) as found:
+    with tls.front(ca[1], tls.to_postgres, is_postgres=True) as found:
         known = settings.DATABASES["default"]
         found.url = f"postgres://{known['USER']}:{known['PASSWORD']}@127.0.0.1:{found.port}/{known['NAME']}"
         yield found
@@ -70,7 +57,7 @@ def postgres(ca, db):
 
 @pytest.fixture
 def redis(ca):
-    with tls.front(ca[1], to_redis) as found:
+    with tls.front(ca[1], tls.to_redis) as found:
         found.url = f"rediss://:{urlsplit(os.environ['REDIS_URL']).password}@127.0.0.1:{found.port}/0"
         yield found
 
@@ -113,7 +100,7 @@ def test_celery_also_refuses_an_untrusted_certificate(redis, tmp_path):
 
 def test_a_certificate_for_another_address_is_refused(tmp_path):
     ca, pem = tls.authority(tmp_path, "elsewhere", "192.0.2.1")
-    with tls.front(pem, to_redis) as found:
+    with tls.front(pem, tls.to_redis) as found:
         ended = ask(ASK_REDIS, REDIS_URL=f"rediss://:x@127.0.0.1:{found.port}/0?ssl_ca_certs={ca}")
     assert ended.returncode != 0 and not ended.stdout
     assert "IP address mismatch" in ended.stderr

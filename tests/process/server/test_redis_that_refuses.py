@@ -48,7 +48,12 @@ def is_up(server) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("first", "then"), [("WRONGPASS", "READONLY"), ("READONLY", "NOPERM"), ("NOPERM", "WRONGPASS")]
+    ("first", "then"),
+    [
+        pytest.param("WRONGPASS", "READONLY", marks=pytest.mark.long),
+        pytest.param("READONLY", "NOPERM", marks=pytest.mark.long),
+        ("NOPERM", "WRONGPASS"),
+    ],
 )
 def test_processes_go_on_say_why_and_use_it_again(server, database, tmp_path, first, then):
     database.create_with_tables()

@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
@@ -60,18 +60,6 @@ class Outside:
     fronts: list[tls.Front]
 
 
-def to_postgres() -> socket.socket:
-    asked = parse_qs(urlsplit(os.environ["DATABASE_URL"]).query)
-    link = socket.socket(socket.AF_UNIX)
-    link.connect(f"{asked['host'][0]}/.s.PGSQL.{asked['port'][0]}")
-    return link
-
-
-def to_redis() -> socket.socket:
-    found = urlsplit(os.environ["REDIS_URL"])
-    return socket.create_connection((found.hostname, found.port))
-
-
 @pytest.fixture
 def outside(installed, tmp_path, monkeypatch) -> Iterator[Outside]:
     host = installed.node.cable.host
@@ -82,8 +70,8 @@ def outside(installed, tmp_path, monkeypatch) -> Iterator[Outside]:
         session.execute(f'CREATE DATABASE "{name}"')
     known = urlsplit(os.environ["DATABASE_URL"])
     with (
-        tls.front(pem, to_postgres, is_postgres=True, address=host) as postgres,
-        tls.front(pem, to_redis, address=host) as redis,
+        tls.front(pem, tls.to_postgres, is_postgres=True, address=host) as postgres,
+        tls.front(pem, tls.to_redis, address=host) as redis,
         tls.front(pem, lambda: socket.create_connection((installed.node.cable.node, PORT)), address=host) as pages,
     ):
         user = known.netloc.rpartition("@")[0]

@@ -9,9 +9,8 @@ import os
 import re
 import shlex
 import subprocess
-import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -21,19 +20,11 @@ import pytest
 from embedded.ports import free_port
 from rig.containers import Engine, docker
 from tests.support.patience import PATIENCE_SECONDS
+from tests.system.image.installed import PROCESSES, until
 from tests.system.image.readme import commands, lines
 
 pytestmark = pytest.mark.long
-PROCESSES = ("web", "tasks", "beat", "watcher")
 CHOSEN = "a-new-password-for-admin"
-
-
-def until(true: Callable[[], Any], why: Callable[[], str]) -> Any:
-    end = time.monotonic() + PATIENCE_SECONDS
-    while not (found := true()):
-        assert time.monotonic() < end, why()
-        time.sleep(0.3)
-    return found
 
 
 class Compose:
