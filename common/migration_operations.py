@@ -13,7 +13,7 @@ from django.db.migrations.state import ProjectState
 
 
 class AddIndexConcurrently(operations.AddIndexConcurrently):
-    """Build the index anew if there is one of its name: one whose building was cut off is there, and never used."""
+    """Drop an index of this name first: one whose build was cut off is left behind invalid, and is never used."""
 
     def database_forwards(
         self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, from_state: ProjectState, to_state: ProjectState

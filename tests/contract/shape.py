@@ -64,7 +64,7 @@ def unknown_to(described: dict[str, Any], request: httpx.Request) -> list[str]:
 
     A whole operation that it does not have is not told: who asks for it learns that by a 404.
     """
-    operation = next((one for one in described if _is_for(one, request)), None)
+    operation = next((one for one in described if is_of(one, request.method, request.url.path)), None)
     if operation is None:
         return []
     known, body = described[operation], _body(request)
@@ -73,10 +73,10 @@ def unknown_to(described: dict[str, Any], request: httpx.Request) -> list[str]:
     return [f"{operation}: {name}" for name in sorted(missing | strangers)]
 
 
-def _is_for(operation: str, request: httpx.Request) -> bool:
-    method, _, path = operation.partition(" ")
-    pattern = re.sub(r"\\\{\w+\\\}", "[^/]+", re.escape(path))
-    return method == request.method and re.fullmatch(pattern, request.url.path) is not None
+def is_of(operation: str, method: str, path: str) -> bool:
+    """Whether this request is one of an operation, such as "GET /api/v1/jobs/{id}"."""
+    pattern = re.sub(r"\\\{\w+\\\}", "[^/]+", re.escape(operation))
+    return re.fullmatch(pattern, f"{method} {path}") is not None
 
 
 def _body(request: httpx.Request) -> dict[str, Any]:

@@ -81,12 +81,9 @@ def follow_without_streamed_lists(place: NamespaceFixture) -> None:
     with place.gate() as gate:
         for kind in WATCHED:
             gate.refuse(422, verb="GET", kind=kind, times=1)
-        cluster = place.cluster(gate.kubeconfig(place.kubeconfig))
-        run_all(cluster)
+        run_all(place.cluster(gate.kubeconfig(place.kubeconfig)))
         until(lambda: all(gate.seen[f"GET {kind}"] for kind in WATCHED))
-        place.clusters.remove(cluster)
-        cluster.close()
-    forget(place)
+        forget(place)
 
 
 def forget(place: NamespaceFixture) -> None:

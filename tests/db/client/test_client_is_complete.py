@@ -7,7 +7,6 @@ schema.
 import inspect
 import json
 import logging
-import re
 from datetime import timedelta
 
 import httpx
@@ -142,9 +141,8 @@ class Script(logging.Handler):
 
     def operations(self):
         """The operations whose path matches a request that was sent."""
-        fits = {one: re.sub(r"\\\{\w+\\\}", "[^/]+", re.escape(one.replace(" /", " /api/v1/", 1))) for one in CLIENT}
-        said = [f"{method} {path}" for method, path in self.seen]
-        return {one for one, pattern in fits.items() if any(re.fullmatch(pattern, text) for text in said)}
+        whole = {one: one.replace(" /", " /api/v1/", 1) for one in CLIENT}
+        return {one for one, operation in whole.items() if any(shape.is_of(operation, *seen) for seen in self.seen)}
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import socket
 import struct
 import threading
 import time
@@ -23,6 +22,7 @@ from common import doorbell, measures
 from common.errors import InvalidSpec, LeaseLost, MusterError, Refused, Unreachable
 from controlplane import metrics
 from controlplane.celery import app  # noqa: F401 - its signals count the errors of tasks
+from embedded.ports import free_port
 from jobs import clusters, tasks
 from jobs.api import log_stream
 from jobs.control import sweeper
@@ -32,7 +32,7 @@ from jobs.core.lifecycle import Phase
 from jobs.ingest.agent_tokens import issue
 from jobs.ingest.asgi import PATH, AgentDoor
 from jobs.models import Job
-from tests.support import seed
+from tests.support import kube_away, seed
 from tests.support.builders import identity
 from tests.support.patience import PATIENCE_SECONDS
 from workspaces.services import Missing
@@ -89,11 +89,6 @@ def until(said) -> None:
     while not said():
         assert time.monotonic() < end
         time.sleep(0.02)
-
-
-def closed_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as one:
-        return int(one.getsockname()[1])
 
 
 # -- jobs
@@ -197,7 +192,7 @@ def test_a_batch_is_timed_by_its_status_and_by_how_late_it_came(lab, rise):
 
 
 def test_a_hint_that_redis_does_not_take_is_counted(rise, monkeypatch):
-    away = Redis(port=closed_port(), retry=Retry(NoBackoff(), 0))
+    away = Redis(port=free_port(), retry=Retry(NoBackoff(), 0))
     monkeypatch.setattr(doorbell, "redis_client", lambda: away)
     doorbell.hint(job=1, team=1, what="state")
     until(lambda: rise("muster_doorbell_failures_total", reason="not_sent") >= 1)
@@ -240,19 +235,8 @@ def test_open_streams_are_told(lab, people, settings):
 @pytest.fixture
 def far(settings, tmp_path):
     """A Kubernetes cluster whose API server is away: (its adapter, a function that advances its clock)."""
-    address = f"https://127.0.0.1:{closed_port()}"
-    config = {
-        "clusters": [{"name": "c", "cluster": {"server": address}}],
-        "users": [{"name": "u", "user": {}}],
-        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-        "current-context": "x",
-    }
-    (tmp_path / "kubeconfig").write_text(json.dumps(config))
     ahead = [0.0]
-    options = {
-        "KUBECONFIG": str(tmp_path / "kubeconfig"), "NAMESPACE": "x", "IMAGE": "x", "CONTROL_URL": "http://x",
-        "clock": lambda: time.time() + ahead[0],
-    }  # fmt: skip
+    options = {**kube_away.options(tmp_path), "clock": lambda: time.time() + ahead[0]}
     backend = "jobs.clusters.kubernetes.KubernetesCluster"
     settings.CLUSTERS = {**settings.CLUSTERS, "far": {"BACKEND": backend, "OPTIONS": options}}
     clusters.adapters.clear()

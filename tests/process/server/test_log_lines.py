@@ -7,8 +7,8 @@ import sys
 import httpx
 
 from controlplane import processes
-from embedded.ports import free_port
 from tests.process.server.conftest import ROOT, Process, until
+from tests.support import kube_away
 
 
 def answered(port: int, path: str = "/healthz") -> int:
@@ -38,15 +38,7 @@ def test_every_line_is_one_object_from_start_to_end(server, database):
 
 def test_the_id_of_a_request_leads_to_the_visits_of_its_job(server, token, tmp_path):
     """From the answer that a browser or a program got, to what the tasks process says of the job's cluster."""
-    config = {
-        "clusters": [{"name": "c", "cluster": {"server": f"https://127.0.0.1:{free_port()}"}}],
-        "users": [{"name": "u", "user": {}}],
-        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-        "current-context": "x",
-    }
-    (tmp_path / "kubeconfig").write_text(json.dumps(config))
-    options = {"KUBECONFIG": str(tmp_path / "kubeconfig"), "NAMESPACE": "x", "IMAGE": "x", "CONTROL_URL": "http://x"}
-    local = {"BACKEND": "jobs.clusters.kubernetes.KubernetesCluster", "OPTIONS": options}
+    local = {"BACKEND": "jobs.clusters.kubernetes.KubernetesCluster", "OPTIONS": kube_away.options(tmp_path)}
     env = {"MUSTER_LOG_FORMAT": "json", "MUSTER_CLUSTERS": json.dumps({"local": local})}
     wanted = {"queue": "default", "framework": "plain", "command": ["true"]}
     with (

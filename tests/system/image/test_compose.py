@@ -20,11 +20,10 @@ import pytest
 from embedded.ports import free_port
 from rig.containers import Engine, docker
 from tests.support.patience import PATIENCE_SECONDS
-from tests.system.image.installed import PROCESSES, until
+from tests.system.image.installed import CHOSEN, PROCESSES, until
 from tests.system.image.readme import commands, lines
 
 pytestmark = pytest.mark.long
-CHOSEN = "a-new-password-for-admin"
 
 
 class Compose:
