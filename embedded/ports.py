@@ -1,17 +1,29 @@
 """Find ports: any free one, or the first free one from a number on."""
 
 import errno
+import random
 import socket
 
 from . import EmbeddedError
 
 TRIES = 100
+# Below the kernel's own choices (ip_local_port_range, from 32768) and Kubernetes' node ports, above Ray's workers'.
+OWN = range(20_000, 30_000)
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    with socket.create_server((host, 0)) as probe:
-        port: int = probe.getsockname()[1]
-        return port
+    """Return a port that is free now, for a process that takes a number. Raises EmbeddedError if none of 100 is.
+
+    Any connection that is opened meanwhile could be given a port of the kernel's range before that process binds it.
+    """
+    for port in random.sample(OWN, TRIES):
+        try:
+            with socket.create_server((host, port)):
+                return port
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+    raise EmbeddedError(f"No free port at {host} among {TRIES} of {OWN.start} to {OWN.stop - 1}.")
 
 
 def listen(host: str, *, port: int) -> socket.socket:

@@ -36,15 +36,29 @@ class Site:
 
 @contextmanager
 def serve(port: int = 0, **settings_: str) -> Iterator[Site]:
-    port = port or free_port()
-    argv = [sys.executable, "-m", "uvicorn", "controlplane.asgi:application", "--port", str(port)]
+    """Raises RuntimeError if the process ends before it answers."""
+    # The process inherits the socket: a port that is only free would be anybody's until the process has started.
+    with _bound(port) as door:
+        process = _start(door, settings_)
+        port = door.getsockname()[1]
+    try:
+        site = Site(f"http://127.0.0.1:{port}", process.pid)
+        _wait_until_up(site, process)
+        yield site
+    finally:
+        process.terminate()
+        process.wait(PATIENCE_SECONDS)
+
+
+def _start(door: socket.socket, settings_: dict[str, str]) -> subprocess.Popen[bytes]:
     environment = {
         **os.environ,
         "DATABASE_URL": _test_database_url(),
         "DJANGO_SETTINGS_MODULE": "tests.settings",
         **settings_,
     }
-    process = subprocess.Popen(
+    argv = [sys.executable, "-m", "uvicorn", "controlplane.asgi:application", "--fd", str(door.fileno())]
+    return subprocess.Popen(
         [
             *argv,
             "--http",
@@ -57,14 +71,8 @@ def serve(port: int = 0, **settings_: str) -> Iterator[Site]:
             "--no-proxy-headers",
         ],
         env=environment,
+        pass_fds=(door.fileno(),),
     )
-    try:
-        site = Site(f"http://127.0.0.1:{port}", process.pid)
-        _wait_until_up(site)
-        yield site
-    finally:
-        process.terminate()
-        process.wait(PATIENCE_SECONDS)
 
 
 @contextmanager
@@ -101,18 +109,23 @@ def _test_database_url() -> str:
     return f"postgres://{who}@{host}/{quote(database['NAME'])}{place}"
 
 
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
+def _bound(port: int) -> socket.socket:
+    """A socket that does not listen yet: until the process does, connections are refused."""
+    door = socket.socket()
+    door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    door.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # see embedded.ports.listen
+    door.bind(("127.0.0.1", port))
+    return door
 
 
-def _wait_until_up(site: Site) -> None:
+def _wait_until_up(site: Site, process: subprocess.Popen[bytes]) -> None:
     until = time.monotonic() + PATIENCE_SECONDS
     while time.monotonic() < until:
+        if process.poll() is not None:
+            raise RuntimeError(f"the web process ended with exit code {process.returncode}; its output says why")
         try:
             if httpx.get(f"{site.url}/healthz").status_code == 200:
                 return
         except httpx.TransportError:
             time.sleep(0.1)
-    raise TimeoutError("the web process did not come up")
+    raise TimeoutError(f"the web process {process.pid} runs, and did not answer in {PATIENCE_SECONDS:.0f} s")

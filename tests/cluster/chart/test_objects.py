@@ -42,7 +42,8 @@ def define(admin: httpx.Client, definition: dict[str, Any]) -> str:
 
 
 def is_established(definition: dict[str, Any]) -> bool:
-    said = {one["type"]: one["status"] for one in definition.get("status", {}).get("conditions", [])}
+    conditions = (definition.get("status") or {}).get("conditions") or []  # a new definition's are null
+    said = {one["type"]: one["status"] for one in conditions}
     return said.get("Established") == "True"
 
 

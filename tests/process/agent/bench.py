@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -107,12 +106,6 @@ class Bench:
         while self.carriers() and time.monotonic() < give_up:
             time.sleep(0.02)
         return self.carriers()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def torch_env(index: int, *, nodes: int = 2, per_node: int = 2, port: int) -> dict[str, str]:

@@ -5,8 +5,9 @@ import sys
 import venv
 from pathlib import Path
 
+from embedded.ports import free_port
 from jobs.frameworks.monarch import BOOTSTRAP
-from tests.process.agent.bench import Bench, free_port
+from tests.process.agent.bench import Bench
 from tests.support.patience import PATIENCE_SECONDS
 
 BIN = str(Path(sys.executable).parent)

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.process.agent.bench import free_port
+from embedded.ports import free_port
 
 SCRIPT = Path(__file__).resolve().parents[3] / "examples" / "plain_line.py"
 RANKS = 3

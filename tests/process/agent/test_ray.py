@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.process.agent.bench import ENDED, Bench, free_port
+from embedded.ports import free_port
+from tests.process.agent.bench import ENDED, Bench
 from tests.support.fake_control_plane import FakeControlPlane, Received
 from tests.support.patience import PATIENCE_SECONDS
 

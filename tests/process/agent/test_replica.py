@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from agent.linux import is_alive
-from tests.process.agent.bench import ENDED, Bench, free_port
+from embedded.ports import free_port
+from tests.process.agent.bench import ENDED, Bench
 from tests.support.fake_control_plane import FakeControlPlane
 from tests.support.patience import PATIENCE_SECONDS
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.process.agent.bench import ENDED, Bench, free_port, torch_env
+from embedded.ports import free_port
+from tests.process.agent.bench import ENDED, Bench, torch_env
 from tests.support.fake_control_plane import FakeControlPlane
 from tests.support.patience import PATIENCE_SECONDS
 

@@ -17,12 +17,13 @@ from muster.client import AsyncClient, Client
 from muster.models import Job as SeenJob
 
 from accounts.models import Token
+from embedded.ports import free_port
 from jobs.ingest import apply
 from jobs.models import Job
 from tests.conftest import People
 from tests.support.builders import Lab, batch, identity, log_item
 from tests.support.patience import PATIENCE_SECONDS
-from tests.support.site import Site, free_port, serve
+from tests.support.site import Site, serve
 
 BEGAN = 1_763_700_000
 Follow = Callable[[str, str, int, list[Any]], None]

@@ -4,6 +4,7 @@ import os
 import socket
 import stat
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -32,6 +33,11 @@ def test_a_free_port_is_used_unchanged():
     port = free_port()
     with listen("127.0.0.1", port=port) as found:
         assert found.getsockname()[1] == port
+
+
+def test_a_free_port_is_none_that_the_kernel_gives_to_connections():
+    lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    assert all(free_port() < lowest for _ in range(20))
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
