@@ -1,7 +1,8 @@
 """A pytest plugin: tests marked `long` belong to the full run. CI runs a tenth of them, a different one for each commit.
 
 Where a long test runs, it replaces the short forms (marked `sample`) in the same file. A test marked `sampled` runs in CI
-and in the full run, not in the quick one: it takes a tenth of its own cases, or others there show nearly the same.
+and in the full run, not in the quick one: it takes a tenth of its own cases, or others there show nearly the same. A test
+marked `full` is never one of the tenth: what it needs is built for minutes, for whichever one of its file is chosen.
 """
 
 import subprocess
@@ -44,7 +45,9 @@ def pytest_collection_modifyitems(config, items):
     if taken is None:
         taken = tenth(long, commit=head())
     files = {item.path for item in taken}
+    full = [item for item in items if item.get_closest_marker("full")]
     left_out = {item for item in long if item not in taken}
+    left_out |= set(full) if config.getoption("--long") != "all" else set()
     left_out |= {item for item in items if item.get_closest_marker("sample") and item.path in files}
     if config.getoption("--long") == "none":
         left_out |= {item for item in items if item.get_closest_marker("sampled")}

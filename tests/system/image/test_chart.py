@@ -84,7 +84,7 @@ def test_the_readmes_lines_install_it_and_jobs_run_through_an_upgrade(installed,
     }
 
 
-@pytest.mark.long
+@pytest.mark.full
 def test_it_is_restored_after_its_volumes_were_lost_while_a_job_runs(installed, context):
     """By the lines of docs/backup.md. The Secret is still there, as `helm uninstall` leaves it."""
     backup, key, old_keys, _, restore = [

@@ -41,7 +41,7 @@ from tests.system.image.installed import (
     until,
 )
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.full
 HALF_MADE = """
     migrations.RunSQL("CREATE TABLE queues_half_made (id integer)"),
     migrations.RunSQL("ALTER TABLE queues_queue ADD COLUMN name text"),

@@ -23,7 +23,7 @@ from tests.support.patience import PATIENCE_SECONDS
 from tests.system.image.installed import CHOSEN, PROCESSES, until
 from tests.system.image.readme import commands, lines
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.full
 
 
 class Compose:

@@ -19,6 +19,9 @@ def test_long(number): pass
 @pytest.mark.sampled
 def test_tenth(): pass
 
+@pytest.mark.full
+def test_whole(): pass
+
 def test_usual(): pass
 """
 WITHOUT_LONG = """
@@ -32,23 +35,23 @@ def test_short(): pass
 @pytest.mark.parametrize(
     ("option", "passed"),
     [
-        ([], {"short": 1, "long": 0, "tenth": 0, "usual": 1}),
-        (["--long", "tenth"], {"short": 0, "long": 2, "tenth": 1, "usual": 1}),
-        (["--long", "all"], {"short": 0, "long": 20, "tenth": 1, "usual": 1}),
+        ([], {"short": 1, "long": 0, "tenth": 0, "whole": 0, "usual": 1}),
+        (["--long", "tenth"], {"short": 0, "long": 2, "tenth": 1, "whole": 0, "usual": 1}),
+        (["--long", "all"], {"short": 0, "long": 20, "tenth": 1, "whole": 1, "usual": 1}),
     ],
 )
 def test_the_long_option_selects_the_tests(pytester, option, passed):
-    pytester.makeini("[pytest]\nmarkers =\n    long\n    sample\n    sampled")
+    pytester.makeini("[pytest]\nmarkers =\n    full\n    long\n    sample\n    sampled")
     pytester.makepyfile(FILE)
     found = pytester.runpytest_inprocess("-v", "-p", "no:django", "-p", "tests.support.long", *option)
     words = found.outlines
     assert {name: sum(f"::test_{name}" in line for line in words) for name in passed} == passed
-    left_out = 23 - sum(passed.values())
+    left_out = 24 - sum(passed.values())
     assert any(f"{left_out} tests were left out" in line for line in words)
 
 
 def test_a_sample_runs_in_files_whose_long_tests_do_not(pytester):
-    pytester.makeini("[pytest]\nmarkers =\n    long\n    sample\n    sampled")
+    pytester.makeini("[pytest]\nmarkers =\n    full\n    long\n    sample\n    sampled")
     pytester.makepyfile(test_one=FILE, test_two=WITHOUT_LONG)
     found = pytester.runpytest_inprocess("-v", "-p", "no:django", "-p", "tests.support.long", "--long", "all")
     assert [line.split("::")[0] for line in found.outlines if "::test_short" in line] == ["test_two.py"]
