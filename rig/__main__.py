@@ -15,6 +15,8 @@ from .node import NAME, Node, why_not
 from .plane import ControlPlane
 from .world import NAMESPACE, fill
 
+END = (signal.SIGINT, signal.SIGTERM)
+
 
 def main() -> int:
     words = argparse.ArgumentParser(prog="python -m rig")
@@ -69,7 +71,17 @@ def up(nodes: int, *, has_lifted_limits: bool, is_real: bool) -> None:
             at_the_end.callback(node.stop)
             node.start()
             print(f"real node:     {NAME}, image {image.NAME}, this machine is {cable.host}", flush=True)
-        signal.pause()
+        until_told_to_end()
+
+
+def until_told_to_end() -> None:
+    """Return, or raise KeyboardInterrupt, once SIGINT or SIGTERM arrives.
+
+    `signal.pause` would sleep on where one arrives just before it: Python notes it and runs the handler when C returns.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, END)  # runs the handler of one that has arrived
+    signal.sigwait(END)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, END)
 
 
 def lend_to(file: Path) -> None:
@@ -78,7 +90,7 @@ def lend_to(file: Path) -> None:
         draft = file.with_name(f"{file.name}.new")
         draft.write_text(json.dumps({"host": node.cable.host, "options": lend(plane, node)}))
         draft.rename(file)
-        signal.pause()
+        until_told_to_end()
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import pytest
 from rig import programs
 from rig.processes import DidNotStart, Process
 from tests.cluster.conftest import need_rig, until
+from tests.support.patience import PATIENCE_SECONDS
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -54,7 +55,7 @@ def test_a_manually_started_rig_runs_until_sigterm_and_leaves_nothing_behind(tmp
         children = _children(rig.pid)
         assert len(children) == len(programs.names())
         rig.send_signal(signal.SIGTERM)
-        assert rig.wait(60) == 0
+        assert rig.wait(PATIENCE_SECONDS) == 0
     finally:
         rig.kill()
     assert list(tmp_path.iterdir()) == []
