@@ -37,7 +37,7 @@ SLOW_SECONDS = 4.0  # a test that takes longer is listed at the end of its lane'
 # For each size: pytest's option for tests marked `long`, and what is left out, as lanes and in words.
 SIZES = {
     "quick": ("none", {"cluster"}, "tests/cluster (bin/test tests/cluster), and all that is marked long (--long all)"),
-    "ci": ("tenth", set[str](), "nine tenths of what is marked long"),
+    "ci": ("part", set[str](), "most of what is marked long, sampled or full"),
     "all": ("all", set[str](), ""),
 }
 
@@ -119,8 +119,8 @@ def main(words: list[str] | None = None) -> int:
     names = slowest_first([name for name in LANES if name not in apart | passed], _read(DURATIONS))
     if passed:
         print(f"Passed at this commit already: {', '.join(sorted(passed))}")
-    if long == "tenth":
-        print(f"Of the tests marked long a tenth runs, chosen by commit {head()[:12]}", flush=True)
+    if long == "part":
+        print(f"Of the tests that take long a part runs, chosen by commit {head()[:12]}", flush=True)
     began = time.monotonic()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     # A shell that starts this process in the background sets SIGINT to ignored, which every child would inherit.

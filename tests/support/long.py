@@ -1,8 +1,12 @@
-"""A pytest plugin: tests marked `long` belong to the full run. CI runs a tenth of them, a different one for each commit.
+"""A pytest plugin: how much of what takes long runs. The quick run leaves all of it out, the full run nothing.
 
-Where a long test runs, it replaces the short forms (marked `sample`) in the same file. A test marked `sampled` runs in CI
-and in the full run, not in the quick one: it takes a tenth of its own cases, or others there show nearly the same. A test
-marked `full` is never one of the tenth: what it needs is built for minutes, for whichever one of its file is chosen.
+CI runs a part, by the commit's hash, so that successive commits run different ones:
+
+    long     one in thirty; takes minutes, or is one of many alike. Where one runs, it replaces the short forms (marked
+             `sample`) in the same file
+    sampled  one in four; others that always run show nearly the same
+    full     none: what it needs is built for minutes, whichever one of its file is chosen
+    ci       all
 """
 
 import subprocess
@@ -13,16 +17,17 @@ from typing import TypeVar
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-HELP = "of the tests marked `long`: none of them, a tenth chosen by the commit's hash, or all (default none)"
+HELP = "of the tests that take long: none of them, CI's part, chosen by the commit's hash, or all (default none)"
+PARTS = {"long": 30, "sampled": 4, "ci": 1}  # one in so many runs in CI
 
 LEFT_OUT = pytest.StashKey[int]()
 
 T = TypeVar("T")
 
 
-def tenth(found: Sequence[T], *, commit: str) -> list[T]:
-    """Every tenth item, with an offset from the commit's hash, so that successive commits cover different tenths."""
-    return list(found[int(commit, 16) % 10 :: 10])
+def part(found: Sequence[T], *, of: int, commit: str) -> list[T]:
+    """One in `of` items, with an offset from the commit's hash."""
+    return list(found[int(commit, 16) % of :: of])
 
 
 def head() -> str:
@@ -32,7 +37,7 @@ def head() -> str:
 
 
 def pytest_addoption(parser):
-    parser.addoption("--long", choices=("none", "tenth", "all"), default="none", help=HELP)
+    parser.addoption("--long", choices=("none", "part", "all"), default="none", help=HELP)
 
 
 def pytest_report_header(config):
@@ -40,17 +45,15 @@ def pytest_report_header(config):
 
 
 def pytest_collection_modifyitems(config, items):
-    long = [item for item in items if item.get_closest_marker("long")]
-    taken = {"none": [], "all": long}.get(config.getoption("--long"))
-    if taken is None:
-        taken = tenth(long, commit=head())
-    files = {item.path for item in taken}
-    full = [item for item in items if item.get_closest_marker("full")]
-    left_out = {item for item in long if item not in taken}
-    left_out |= set(full) if config.getoption("--long") != "all" else set()
-    left_out |= {item for item in items if item.get_closest_marker("sample") and item.path in files}
-    if config.getoption("--long") == "none":
-        left_out |= {item for item in items if item.get_closest_marker("sampled")}
+    marked = {name: [item for item in items if item.get_closest_marker(name)] for name in (*PARTS, "full", "sample")}
+    taken = set[pytest.Item]()
+    if config.getoption("--long") == "all":
+        taken.update(*(marked[name] for name in (*PARTS, "full")))
+    elif config.getoption("--long") == "part":
+        taken.update(*(part(marked[name], of=of, commit=head()) for name, of in PARTS.items()))
+    files = {item.path for item in taken.intersection(marked["long"])}
+    left_out = set[pytest.Item]().union(*(marked[name] for name in (*PARTS, "full"))) - taken
+    left_out |= {item for item in marked["sample"] if item.path in files}
     if left_out:
         items[:] = [item for item in items if item not in left_out]
         config.hook.pytest_deselected(items=list(left_out))
@@ -64,4 +67,4 @@ def pytest_terminal_summary(terminalreporter, config):
 
 def _said(config) -> str:
     chosen = config.getoption("--long")
-    return f"a tenth, chosen by {head()[:12]}" if chosen == "tenth" else chosen
+    return f"CI's part, chosen by {head()[:12]}" if chosen == "part" else chosen

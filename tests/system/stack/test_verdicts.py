@@ -6,7 +6,7 @@ from bench.verdicts import score
 from bench.verdicts.cases import corpus
 from bench.verdicts.playing import play
 from bench.verdicts.score import Played
-from tests.support.long import head, tenth
+from tests.support.long import head, part
 
 # The whole corpus may be wrong in 5 %. Of some 14 cases that is none, so one is allowed here unless its verdict is sure.
 WRONG_PERCENT = 10.0
@@ -14,7 +14,7 @@ WRONG_PERCENT = 10.0
 
 @pytest.fixture(scope="module")
 def played(installation, scripted_folder) -> list[Played]:
-    chosen = tenth(corpus(), commit=head())
+    chosen = part(corpus(), of=10, commit=head())
     return play(installation, chosen, scripts=scripted_folder, at_once=1, tell=lambda _: None)
 
 

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from bench.verdicts.cases import KINDS, BadLabel, corpus, header, label_of
-from tests.support.long import tenth
+from tests.support.long import part
 
 ALL = corpus()
 
@@ -39,9 +39,9 @@ def test_most_labels_allow_one_kind_only():
 
 
 def test_the_tenths_of_all_commit_hashes_cover_the_whole_corpus():
-    chosen = [case.name for digit in range(10) for case in tenth(ALL, commit=f"{digit:040x}")]
+    chosen = [case.name for digit in range(10) for case in part(ALL, of=10, commit=f"{digit:040x}")]
     assert sorted(chosen) == sorted(case.name for case in ALL)
-    assert len(tenth(ALL, commit="f" * 40)) in (len(ALL) // 10, len(ALL) // 10 + 1)
+    assert len(part(ALL, of=10, commit="f" * 40)) in (len(ALL) // 10, len(ALL) // 10 + 1)
 
 
 LABEL = {"kind": "data", "rank": 2, "headline": "EOFError"}
