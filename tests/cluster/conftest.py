@@ -87,11 +87,11 @@ class NamespaceFixture:
         return Gate(self.plane)
 
 
-def until(what: Callable[[], Any], *, seconds: float = SECONDS) -> Any:
-    """Poll until the value is true, and return it. The time limit only turns hanging into a failure."""
+def until(what: Callable[[], Any], *, seconds: float = SECONDS, says: Callable[[], Any] = lambda: "") -> Any:
+    """Poll until the value is true, and return it. The time limit only turns hanging into a failure, with what `says` says."""
     end = time.monotonic() + seconds
     while not (found := what()):
-        assert time.monotonic() < end, "it did not come to that"
+        assert time.monotonic() < end, f"it did not come to that {says()}"
         time.sleep(0.05)
     return found
 

@@ -2,15 +2,17 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from rig.network import Cable
 from tests.cluster.conftest import until
 from tests.cluster.node.conftest import need_node
-from tests.cluster.node.trace import trace
+from tests.cluster.node.trace import NOTHING, kernel, trace
 from tests.process.embedded.world import ROOT, processes_naming
 
 OTHERS = (
@@ -35,16 +37,26 @@ def env(tmp_path: Path) -> dict[str, str]:
 @pytest.mark.parametrize(("framework", "replicas", "ranks"), [("torchrun", 2, 4), ("ray", 3, 0), ("monarch", 3, 4)])
 def test_the_demo_runs_on_real_pods_once_and_leaves_nothing_behind(env, tmp_path, framework, replicas, ranks):
     need_node()
-    before = trace()
+    settings = kernel()
     argv = [ROOT / "bin/demo", *RIG, "--framework", framework]
-    ended = subprocess.run(argv, env=env, text=True, capture_output=True, timeout=900, check=False)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    result = json.loads(ended.stdout.splitlines()[-1])
+    out, errors = tmp_path / "out", tmp_path / "errors"
+    with out.open("w") as stdout, errors.open("w") as stderr:
+        demo = subprocess.Popen(argv, env={**env, "TMPDIR": str(tmp_path)}, stdout=stdout, stderr=stderr)
+    until(lambda: _cable(tmp_path) or demo.poll() is not None)
+    cable = _cable(tmp_path)
+    assert demo.wait(900) == 0 and cable, out.read_text() + errors.read_text()
+    result = json.loads(out.read_text().splitlines()[-1])
     seconds = result.pop("seconds")
     assert result == {"job": 1, "phase": "succeeded", "attempts": 1, "replicas": replicas, "ranks": ranks}
     assert seconds > 0
-    until(lambda: trace() == before)
-    assert processes_naming(str(tmp_path)) == []
+    until(lambda: trace(cable, tmp_path) == NOTHING, says=lambda: trace(cable, tmp_path))
+    assert kernel() == settings
+
+
+def _cable(folder: Path) -> Cable | None:
+    """The one of the rig with its files in this folder: the API server listens on it."""
+    found = re.search(r"--bind-address=10\.88\.(\d+)\.1", " ".join(processes_naming(str(folder))))
+    return Cable(int(found[1])) if found else None
 
 
 def test_without_the_means_for_a_cluster_one_line_names_the_remedy(env, tmp_path):

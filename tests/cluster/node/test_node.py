@@ -1,23 +1,24 @@
 """The node itself: it runs a pod with a readable log, and leaves this machine unchanged, however it ends."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from rig import image
 from rig.lending import raised
+from rig.network import Cable
 from rig.node import HIDDEN, Node, remove
 from rig.plane import ControlPlane
 from rig.world import NAMESPACE, settle
 from tests.cluster.conftest import until
 from tests.cluster.node.conftest import need_node
-from tests.cluster.node.trace import trace
+from tests.cluster.node.trace import NOTHING, folders, kernel, trace
 
 ROOT = Path(__file__).resolve().parents[3]
 POD = {
@@ -48,7 +49,7 @@ def plane() -> Iterator[tuple[ControlPlane, Node]]:
 
 
 def test_a_node_that_ran_a_pod_leaves_nothing_behind(request):
-    before = trace()
+    settings, hidden = kernel(), folders()
     plane, node = request.getfixturevalue("plane")
     settle(plane, NAMESPACE)
     with plane.client() as admin:
@@ -57,37 +58,43 @@ def test_a_node_that_ran_a_pod_leaves_nothing_behind(request):
         until(lambda: admin.get(f"{place}/speaks/log").text == "here I am\n")
         pod = admin.get(f"{place}/speaks").json()
     assert len(node.processes(pod["metadata"]["uid"])) == 2  # its own container and the pause container
-    assert node.cable.name in trace()["links"]
+    there = trace(node.cable, plane.folder)
+    assert there["links"] and there["routes"] and there["groups"] and there["processes"]
+    has_neighbours = node.cable.has_neighbours()
     node.stop()
     plane.stop()
-    until(lambda: trace() == before)  # the kernel removes the links of a namespace asynchronously
+    # The kernel removes the links of a namespace asynchronously.
+    until(lambda: trace(node.cable, plane.folder) == NOTHING, says=lambda: trace(node.cable, plane.folder))
+    assert kernel() == settings
     assert not plane.folder.exists()
+    if not (has_neighbours or node.cable.has_neighbours()):  # another node needs the folders
+        assert [name for name, content in folders().items() if content is None] == [
+            name for name, content in hidden.items() if content is None
+        ]
 
 
 def test_killing_the_rig_ends_its_node(tmp_path):
-    before = trace()
+    settings, before = kernel(), folders()
     words = [sys.executable, "-m", "rig", "up", "--nodes", "1", "--real"]
     env = {**os.environ, "TMPDIR": str(tmp_path)}
     rig = subprocess.Popen(words, cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True)
     try:
         assert rig.stdout is not None
         said = [rig.stdout.readline() for _ in range(4)]
-        assert said[3].startswith("real node:"), said
-        assert trace() != before
+        found = re.match(r"real node: .* this machine is 10\.88\.(\d+)\.1$", said[3])
+        assert found, said
+        cable = Cable(int(found[1]))
+        assert trace(cable, tmp_path)["links"]
     finally:
         rig.send_signal(signal.SIGKILL)
         rig.wait()
     # Empty folders remain, since no process is left to remove them.
-    until(lambda: _without_folders(trace()) == _without_folders(before))
-    for path in map(Path, HIDDEN):
-        there = sorted(os.listdir(path)) if path.exists() else []
-        assert there == (before["folders"][str(path)] or [])
-        if before["folders"][str(path)] is None and path.exists():
+    until(lambda: {**trace(cable, tmp_path), "groups": []} == NOTHING, says=lambda: trace(cable, tmp_path))
+    assert kernel() == settings
+    for path in (path for path in map(Path, HIDDEN) if path.exists() and str(path) != "/run"):
+        assert sorted(os.listdir(path)) == (before[str(path)] or [])
+        if before[str(path)] is None and not cable.has_neighbours():
             path.rmdir()
-    for path in Path("/sys/fs/cgroup").glob("*/muster-*"):
-        if str(path) not in before["groups"]:  # another node may be up
-            remove(path)
-
-
-def _without_folders(found: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in found.items() if name not in ("groups", "folders")}
+    assert not Path("/run/muster").exists()
+    for path in map(Path, trace(cable, tmp_path)["groups"]):
+        remove(path)
