@@ -252,6 +252,7 @@ VERBS = (
 NAME = "n\x1b[2J\x07\x9b31m\u202e\r"
 
 
+@pytest.mark.sampled  # tests/process/client/test_cli_reading.py shows it in its own process
 def test_the_command_line_prints_no_terminal_escape_sequences(transactional_db, people, lab, tmp_path):
     """The real server and the real command, at a terminal; the names are ones that no form would accept."""
     job = hostile_job(lab)

@@ -55,7 +55,12 @@ def wait_ended(bench: Bench, *indices: int) -> None:
 
 @pytest.mark.parametrize(
     ("launcher", "script"),
-    [(("torchrun",), TRAIN), ((sys.executable, "-m", "torch.distributed.launch", "--use_env"), PRINTS)],
+    [
+        (("torchrun",), TRAIN),
+        pytest.param(
+            (sys.executable, "-m", "torch.distributed.launch", "--use_env"), PRINTS, marks=pytest.mark.sampled
+        ),
+    ],
     ids=["torchrun", "torch.distributed.launch"],
 )
 def test_four_ranks_train_and_are_reported_separately(
@@ -72,6 +77,7 @@ def test_four_ranks_train_and_are_reported_separately(
     assert [bench.status(index)["state"] for index in (0, 1)] == ["succeeded", "succeeded"]
 
 
+@pytest.mark.sampled
 def test_a_shell_that_starts_more_ranks_than_the_job_has_reports_them_all(
     bench: Bench, control_plane: FakeControlPlane
 ) -> None:
