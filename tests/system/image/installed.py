@@ -253,7 +253,10 @@ def install(installed: Installed, *more: str) -> tuple[str, str]:
     """Run the README's lines; returns the chart's notes and the one-time password. `more` is added to `helm install`."""
     _, line, logs = commands("helm install")
     notes = installed.shell(" ".join([line, *more]))
-    return notes, re.search(r"admin signs in with (\S+) within", installed.shell(logs))[1]
+    said = installed.shell(logs)
+    found = re.search(r"admin signs in with (\S+) within", said)
+    assert found, (said, installed.states())
+    return notes, found[1]
 
 
 def muster(installed: Installed, url: str, token: str, *words: str) -> str:
