@@ -11,6 +11,7 @@ from tests.support.monarch_operator import NEW, Operator, defined
 from tests.system.stack.test_monarch import SCRIPT, WAITS
 
 
+@pytest.mark.sampled
 def test_a_script_finds_its_hosts_in_the_clusters_own_api(pods):
     job = pods.submit(
         SCRIPT,
@@ -30,6 +31,7 @@ def test_a_script_finds_its_hosts_in_the_clusters_own_api(pods):
     assert pods.of(job) == []
 
 
+@pytest.mark.sampled
 def test_a_second_job_with_the_same_mesh_starts_when_the_first_ones_pods_are_gone(pods):
     asked = {"command": ["python3", "train.py"], "framework": "monarch", "nodes": 1, "fields": {"mesh_name": "shared"}}
     first = pods.submit(WAITS, **asked)

@@ -6,6 +6,8 @@ import re
 import signal
 from pathlib import Path
 
+import pytest
+
 from tests.support.digits import assert_trained
 
 WAITS = """
@@ -82,6 +84,7 @@ def test_the_digits_job_trains_on_two_pods_and_resumes_from_its_checkpoint(pods)
     assert pods.of(job) == []
 
 
+@pytest.mark.sampled
 def test_an_externally_killed_container_fails_the_attempt_and_the_next_one_runs(pods):
     job = pods.submit(WAITS, nodes=2, max_retries=1)
     pods.until_line(job, "ready", times=2)
@@ -120,6 +123,7 @@ def test_a_container_killed_as_a_whole_fails_with_that_signal(pods):
     assert "SIGKILL (9)" in ended.message, ended.message
 
 
+@pytest.mark.sampled
 def test_a_manually_deleted_pod_ends_the_whole_attempt_and_the_next_one_runs(pods):
     job = pods.submit(WAITS, nodes=2, max_retries=1)
     pods.until_line(job, "ready", times=2)
@@ -128,6 +132,7 @@ def test_a_manually_deleted_pod_ends_the_whole_attempt_and_the_next_one_runs(pod
     assert len(pods.of(job)) == 2
 
 
+@pytest.mark.sampled
 def test_a_manually_deleted_service_ends_the_attempt_and_the_next_one_has_its_own(pods):
     job = pods.submit(WAITS, nodes=2, max_retries=1)
     pods.until_line(job, "ready", times=2)
@@ -139,6 +144,7 @@ def test_a_manually_deleted_service_ends_the_attempt_and_the_next_one_has_its_ow
     assert owners == {successor["metadata"]["uid"]}
 
 
+@pytest.mark.sampled
 def test_the_last_line_of_a_pod_deleted_as_it_exits_is_in_the_log(pods):
     job = pods.submit(TALKS)
     pods.until_line(job, "about to talk")
@@ -153,6 +159,7 @@ def test_the_last_line_of_a_pod_deleted_as_it_exits_is_in_the_log(pods):
     assert said == [f"line {number}" for number in range(5000)]
 
 
+@pytest.mark.sampled
 def test_a_rank_out_of_memory_is_named_and_its_earlier_output_is_kept(pods):
     job = pods.submit(GROWS, queue="small")
     ended = pods.until_phase(job, "failed", "succeeded")
@@ -165,6 +172,7 @@ def test_a_rank_out_of_memory_is_named_and_its_earlier_output_is_kept(pods):
     assert "memory" in ended.message
 
 
+@pytest.mark.sampled
 def test_torch_dynamo_and_data_loaders_work_on_a_read_only_root_as_an_ordinary_user(pods):
     job = pods.submit(LOADS)
     ended = pods.until_phase(job, "succeeded", "failed")

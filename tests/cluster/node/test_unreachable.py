@@ -104,6 +104,7 @@ def _loses_its_way(pods):
     return job
 
 
+@pytest.mark.sampled
 def test_unsent_lines_of_a_container_killed_as_a_whole_are_not_lost(pods):
     """As the OOM killer does on newer kernels: the agent and its ranks end at once, with batches left in the spool."""
     job = pods.in_image(TALKS_TWICE, queue="gated", nodes=1, nproc_per_node=1)

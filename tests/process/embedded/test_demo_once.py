@@ -94,6 +94,7 @@ def finish(muster: Installation, job: int) -> None:
     until(lambda: phase_of(muster, job) == "succeeded")
 
 
+@pytest.mark.sampled
 def test_a_stop_suspends_running_jobs_and_the_next_start_resumes_them_from_a_checkpoint(tmp_path, script):
     first = Installation(tmp_path / "data")
     first.start()

@@ -144,6 +144,7 @@ def test_a_failed_start_reports_its_reason_and_leaves_nothing(tmp_path):
     assert not (tmp_path / "data/running.json").exists()
 
 
+@pytest.mark.sampled
 def test_external_servers_are_used_and_keep_running_after_a_stop(tmp_path):
     with Servers(tmp_path / "servers", is_temporary=True) as servers:
         env = {"DATABASE_URL": servers.database_url, "REDIS_URL": servers.redis_url}

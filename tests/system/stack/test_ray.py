@@ -84,6 +84,7 @@ def test_a_suspended_one_saves_with_its_cluster_and_goes_on_from_there(muster):
     assert "resumed from step 7" in muster.text(job)
 
 
+@pytest.mark.sampled
 def test_a_driver_that_ends_while_tasks_run_has_succeeded_and_ends_them(muster):
     sleeps = "@ray.remote(num_cpus=1)\ndef sleep():\n    time.sleep(3600)\nleft = sleep.remote()\nprint('over', flush=True)\n"
     job = submit(muster, DRIVER + sleeps, nodes=1)

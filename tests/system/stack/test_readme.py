@@ -96,6 +96,7 @@ def test_the_shell_script_reports_a_failure(place):
     assert "first failure: rank" in done.stdout
 
 
+@pytest.mark.sampled
 def test_the_python_script_submits_follows_and_fetches(place):
     folder, env = place
     done = run([sys.executable, "-c", block("python")], cwd=folder, env=env)
