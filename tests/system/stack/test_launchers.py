@@ -34,7 +34,7 @@ def slowed(code: str) -> str:
 @pytest.mark.parametrize(
     "library",
     [
-        pytest.param("Accelerate", marks=needs("accelerate")),
+        pytest.param("Accelerate", marks=[needs("accelerate"), pytest.mark.sampled]),
         # On CPUs it compiles the kernel of its communication.
         pytest.param("DeepSpeed", marks=[needs("deepspeed", "c++", "ninja"), pytest.mark.long]),
         pytest.param("Lightning", marks=[needs("lightning"), pytest.mark.long]),

@@ -18,7 +18,7 @@ def played(installation, scripted_folder) -> list[Played]:
     return play(installation, chosen, scripts=scripted_folder, at_once=1, tell=lambda _: None)
 
 
-@pytest.mark.sampled
+@pytest.mark.long
 @pytest.mark.parametrize("what", score.JUDGED)
 def test_a_tenth_of_the_corpus_is_judged_correctly(played, what):
     wrong = [line for one in played if what in one.score.wrong for line in score.report(one)]
