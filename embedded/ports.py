@@ -1,7 +1,7 @@
 """Find ports: any free one, or the first free one from a number on."""
 
 import errno
-import random
+import secrets
 import socket
 
 from . import EmbeddedError
@@ -16,7 +16,7 @@ def free_port(host: str = "127.0.0.1") -> int:
 
     Any connection that is opened meanwhile could be given a port of the kernel's range before that process binds it.
     """
-    for port in random.sample(OWN, TRIES):
+    for port in secrets.SystemRandom().sample(OWN, TRIES):
         try:
             with socket.create_server((host, port)):
                 return port

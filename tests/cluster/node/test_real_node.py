@@ -68,7 +68,7 @@ if __name__ == "__main__":
 @pytest.mark.sampled
 def test_the_digits_job_trains_on_two_pods_and_resumes_from_its_checkpoint(pods):
     """2 pods of 2 ranks, suspended midway: two starts in all, each with half a minute of imports on two cores."""
-    job = pods.digits("--save-every", "20", "--step-delay", "0.02")
+    job = pods.digits("--save-every", "20", "--step-delay", "0.02", "--epochs", "20")
     pods.until_line(job, "step 60 ")
     pods.client.suspend(job.id)
     pods.until_phase(job, "suspended")

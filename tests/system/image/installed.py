@@ -274,7 +274,9 @@ def run_sample_job(installed: Installed, url: str, token: str) -> None:
     """Submit the sample job from the command line, and see its four ranks succeed in pods of the jobs' namespace."""
     lend_packages(installed)
     words = ("--queue", "train", "--nodes", "2", "--nproc", "2", "--dir", "examples", "--volume", "packages")
-    job = muster(installed, url, token, "submit", "-q", *words, "--", "torchrun", "ddp_digits.py").strip()
+    job = muster(
+        installed, url, token, "submit", "-q", *words, "--", "torchrun", "ddp_digits.py", "--epochs", "4"
+    ).strip()
     pods = until(lambda: installed.pods(JOBS), installed.states)
     assert {one["spec"]["containers"][0]["image"] for one in pods} == {f"{installed.registry}/train:1"}
     muster(installed, url, token, "wait", job)

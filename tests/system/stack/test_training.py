@@ -49,7 +49,7 @@ def digits(muster, *arguments: str, **asked):
 
 def test_the_digits_job_is_suspended_resumes_from_its_checkpoint_and_reports_metrics(muster):
     """One job of four ranks covers all of it, since starting four ranks takes long: each imports torch."""
-    job = digits(muster, "--save-every", "20", "--step-delay", "0.02")
+    job = digits(muster, "--save-every", "20", "--step-delay", "0.02", "--epochs", "20")
     muster.until(job, lambda now: any("step 100 " in line for line in muster.text(job)))
     muster.client.suspend(job.id)
     muster.until_phase(job, "suspended")
