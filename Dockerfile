@@ -52,7 +52,8 @@ COPY --from=build /build/templates templates
 COPY --from=build /build/workspaces workspaces
 RUN python -m compileall -q . && install -d -o 10001 -g 10001 /data \
     && printf '#!/bin/sh\nexec /opt/muster/bin/python -m controlplane.server "$@"\n' > /usr/local/bin/muster-server \
-    && chmod 755 /usr/local/bin/muster-server
+    && chmod 755 /usr/local/bin/muster-server \
+    && echo 'muster:x:10001:10001::/data:/usr/sbin/nologin' >> /etc/passwd && echo 'muster:x:10001:' >> /etc/group
 ENV PATH=/opt/muster/bin:$PATH PYTHONPATH=/muster:/muster/client PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 MALLOC_ARENA_MAX=2 \
     MUSTER_STATIC_ROOT=/muster/staticfiles MUSTER_DATA_DIR=/data MUSTER_LOCAL_JOBS=0
 USER 10001:10001

@@ -66,6 +66,13 @@ def test_the_user_may_write_to_its_data_only(listed):
     ]
 
 
+def test_its_user_has_a_name(engine, image):
+    """Without one Celery warns at each start that it runs with the rights of root."""
+    asks = "import grp, os, pwd; print(pwd.getpwuid(os.getuid()).pw_name, grp.getgrgid(os.getgid()).gr_name)"
+    done = engine.run("podman", "run", *LOCKED, "--entrypoint=python", image, "-c", asks)
+    assert done.stdout.split() == ["muster", "muster"]
+
+
 def test_it_starts_with_a_read_only_root_and_without_any_right(engine, image):
     done = engine.run("podman", "run", *LOCKED, image, "--help")
     assert "watcher" in done.stdout
