@@ -2,9 +2,9 @@
 
 CI runs a part, by the commit's hash, so that successive commits run different ones:
 
-    long     one in thirty; takes minutes, or is one of many alike. Where one runs, it replaces the short forms (marked
+    long     one in sixty; takes minutes, or is one of many alike. Where one runs, it replaces the short forms (marked
              `sample`) in the same file
-    sampled  one in four; others that always run show nearly the same
+    sampled  one in six; others that always run show nearly the same
     full     none: what it needs is built for minutes, whichever one of its file is chosen
     ci       all
 """
@@ -18,7 +18,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 HELP = "of the tests that take long: none of them, CI's part, chosen by the commit's hash, or all (default none)"
-PARTS = {"long": 30, "sampled": 4, "ci": 1}  # one in so many runs in CI
+PARTS = {"long": 60, "sampled": 6, "ci": 1}  # one in so many runs in CI
 
 LEFT_OUT = pytest.StashKey[int]()
 

@@ -13,11 +13,11 @@ import pytest
 def test_short(): pass
 
 @pytest.mark.long
-@pytest.mark.parametrize("number", range(60))
+@pytest.mark.parametrize("number", range(120))
 def test_long(number): pass
 
 @pytest.mark.sampled
-@pytest.mark.parametrize("number", range(8))
+@pytest.mark.parametrize("number", range(12))
 def test_sampled(number): pass
 
 @pytest.mark.ci
@@ -41,7 +41,7 @@ def test_short(): pass
     [
         ([], {"short": 1, "long": 0, "sampled": 0, "in_ci": 0, "whole": 0, "usual": 1}),
         (["--long", "part"], {"short": 0, "long": 2, "sampled": 2, "in_ci": 1, "whole": 0, "usual": 1}),
-        (["--long", "all"], {"short": 0, "long": 60, "sampled": 8, "in_ci": 1, "whole": 1, "usual": 1}),
+        (["--long", "all"], {"short": 0, "long": 120, "sampled": 12, "in_ci": 1, "whole": 1, "usual": 1}),
     ],
 )
 def test_the_long_option_selects_the_tests(pytester, option, passed):
@@ -50,7 +50,7 @@ def test_the_long_option_selects_the_tests(pytester, option, passed):
     found = pytester.runpytest_inprocess("-v", "-p", "no:django", "-p", "tests.support.long", *option)
     words = found.outlines
     assert {name: sum(f"::test_{name}" in line for line in words) for name in passed} == passed
-    left_out = 72 - sum(passed.values())
+    left_out = 136 - sum(passed.values())
     assert any(f"{left_out} tests were left out" in line for line in words)
 
 
