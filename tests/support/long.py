@@ -46,14 +46,13 @@ def pytest_report_header(config):
 
 def pytest_collection_modifyitems(config, items):
     marked = {name: [item for item in items if item.get_closest_marker(name)] for name in (*PARTS, "full", "sample")}
-    taken = set[pytest.Item]()
-    if config.getoption("--long") == "all":
-        taken.update(*(marked[name] for name in (*PARTS, "full")))
-    elif config.getoption("--long") == "part":
-        taken.update(*(part(marked[name], of=of, commit=head()) for name, of in PARTS.items()))
-    files = {item.path for item in taken.intersection(marked["long"])}
-    left_out = set[pytest.Item]().union(*(marked[name] for name in (*PARTS, "full"))) - taken
-    left_out |= {item for item in marked["sample"] if item.path in files}
+    slow = {item for name in (*PARTS, "full") for item in marked[name]}
+    taken = {"none": set[pytest.Item](), "all": slow}.get(config.getoption("--long"))
+    if taken is None:
+        commit = head()
+        taken = {item for name, of in PARTS.items() for item in part(marked[name], of=of, commit=commit)}
+    files = {item.path for item in marked["long"] if item in taken}
+    left_out = slow - taken | {item for item in marked["sample"] if item.path in files}
     if left_out:
         items[:] = [item for item in items if item not in left_out]
         config.hook.pytest_deselected(items=list(left_out))

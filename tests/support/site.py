@@ -1,7 +1,6 @@
 """The real web process on the test database, for streams and browsers, which Django's test client cannot serve."""
 
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -14,6 +13,7 @@ import httpx
 from django.conf import settings
 from django.db import connection
 
+from embedded.ports import listen
 from tests.support.patience import PATIENCE_SECONDS
 
 
@@ -38,11 +38,12 @@ class Site:
 def serve(port: int = 0, **settings_: str) -> Iterator[Site]:
     """Raises RuntimeError if the process ends before it answers."""
     # The process inherits the socket: a port that is only free would be anybody's until the process has started.
-    with _bound(port) as door:
-        process = _start(door, settings_)
-        port = door.getsockname()[1]
+    with listen("127.0.0.1", port=port) as door:
+        found = door.getsockname()[1]
+        assert port in (0, found), f"port {port} is in use"
+        process = _start(door.fileno(), settings_)
     try:
-        site = Site(f"http://127.0.0.1:{port}", process.pid)
+        site = Site(f"http://127.0.0.1:{found}", process.pid)
         _wait_until_up(site, process)
         yield site
     finally:
@@ -50,17 +51,21 @@ def serve(port: int = 0, **settings_: str) -> Iterator[Site]:
         process.wait(PATIENCE_SECONDS)
 
 
-def _start(door: socket.socket, settings_: dict[str, str]) -> subprocess.Popen[bytes]:
+def _start(door: int, settings_: dict[str, str]) -> subprocess.Popen[bytes]:
     environment = {
         **os.environ,
         "DATABASE_URL": _test_database_url(),
         "DJANGO_SETTINGS_MODULE": "tests.settings",
         **settings_,
     }
-    argv = [sys.executable, "-m", "uvicorn", "controlplane.asgi:application", "--fd", str(door.fileno())]
     return subprocess.Popen(
         [
-            *argv,
+            sys.executable,
+            "-m",
+            "uvicorn",
+            "controlplane.asgi:application",
+            "--fd",
+            str(door),
             "--http",
             "controlplane.http_protocol:BoundedHttp",
             "--timeout-graceful-shutdown",
@@ -71,7 +76,7 @@ def _start(door: socket.socket, settings_: dict[str, str]) -> subprocess.Popen[b
             "--no-proxy-headers",
         ],
         env=environment,
-        pass_fds=(door.fileno(),),
+        pass_fds=(door,),
     )
 
 
@@ -107,15 +112,6 @@ def _test_database_url() -> str:
     )
     host = "" if place else f"{database['HOST']}:{database['PORT']}"
     return f"postgres://{who}@{host}/{quote(database['NAME'])}{place}"
-
-
-def _bound(port: int) -> socket.socket:
-    """A socket that does not listen yet: until the process does, connections are refused."""
-    door = socket.socket()
-    door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    door.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # see embedded.ports.listen
-    door.bind(("127.0.0.1", port))
-    return door
 
 
 def _wait_until_up(site: Site, process: subprocess.Popen[bytes]) -> None:

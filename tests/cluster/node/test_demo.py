@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 from rig.network import Cable
 from tests.cluster.conftest import until
 from tests.cluster.node.conftest import need_node
-from tests.cluster.node.trace import NOTHING, kernel, trace
+from tests.cluster.node.trace import NOTHING, cable_in, kernel, trace
 from tests.process.embedded.world import ROOT, processes_naming
 
 OTHERS = (
@@ -42,9 +41,12 @@ def test_the_demo_runs_on_real_pods_once_and_leaves_nothing_behind(env, tmp_path
     out, errors = tmp_path / "out", tmp_path / "errors"
     with out.open("w") as stdout, errors.open("w") as stderr:
         demo = subprocess.Popen(argv, env={**env, "TMPDIR": str(tmp_path)}, stdout=stdout, stderr=stderr)
-    until(lambda: _cable(tmp_path) or demo.poll() is not None)
-    cable = _cable(tmp_path)
-    assert demo.wait(900) == 0 and cable, out.read_text() + errors.read_text()
+    try:
+        until(lambda: _cable(tmp_path) or demo.poll() is not None)
+        cable = _cable(tmp_path)
+        assert demo.wait(900) == 0 and cable, out.read_text() + errors.read_text()
+    finally:
+        demo.kill()
     result = json.loads(out.read_text().splitlines()[-1])
     seconds = result.pop("seconds")
     assert result == {"job": 1, "phase": "succeeded", "attempts": 1, "replicas": replicas, "ranks": ranks}
@@ -55,8 +57,7 @@ def test_the_demo_runs_on_real_pods_once_and_leaves_nothing_behind(env, tmp_path
 
 def _cable(folder: Path) -> Cable | None:
     """The one of the rig with its files in this folder: the API server listens on it."""
-    found = re.search(r"--bind-address=10\.88\.(\d+)\.1", " ".join(processes_naming(str(folder))))
-    return Cable(int(found[1])) if found else None
+    return cable_in(" ".join(processes_naming(str(folder))))
 
 
 def test_without_the_means_for_a_cluster_one_line_names_the_remedy(env, tmp_path):

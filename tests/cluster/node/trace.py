@@ -1,13 +1,14 @@
 """Traces that a node could leave on this machine, told from those of other nodes: lanes of tests run side by side."""
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
 
 from rig.network import Cable
-from rig.node import HIDDEN, KERNEL
+from rig.node import HIDDEN, KERNEL, NAME
 from tests.process.embedded.world import processes_naming
 
 NOTHING: dict[str, Any] = {"links": [], "mounts": [], "rules": [], "routes": [], "groups": [], "processes": []}
@@ -16,7 +17,7 @@ NOTHING: dict[str, Any] = {"links": [], "mounts": [], "rules": [], "routes": [],
 def trace(cable: Cable, folder: Path) -> dict[str, Any]:
     """What there is of the node at the end of this cable, whose files are in this folder; NOTHING once it is gone."""
     mounted = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
-    group = f"muster-node0-{cable.number}"
+    group = f"muster-{NAME}-{cable.number}"
     return {
         "links": [name for name in os.listdir("/sys/class/net") if name in (cable.name, cable.far_end)],
         "mounts": [place for place in mounted if place in HIDDEN[1:] or place.startswith(f"{folder}/")],
@@ -25,6 +26,12 @@ def trace(cable: Cable, folder: Path) -> dict[str, Any]:
         "groups": [str(path) for path in Path("/sys/fs/cgroup").glob(f"*/{group}")],
         "processes": [*processes_naming(str(folder)), *_members(group)],
     }
+
+
+def cable_in(text: str) -> Cable | None:
+    """The cable whose address at this machine stands in the text."""
+    found = re.search(r"\b10\.88\.(\d+)\.1\b", text)
+    return Cable(int(found[1])) if found else None
 
 
 def kernel() -> dict[str, str]:
@@ -40,7 +47,7 @@ def _naming(cable: Cable, *words: str) -> list[str]:
     if not shutil.which(words[0]):
         return []
     lines = subprocess.run(words, capture_output=True, text=True).stdout.splitlines()
-    return [line for line in lines if f"{cable.name} " in f"{line} " or f"10.88.{cable.number}." in line]
+    return [line for line in lines if f"{cable.name} " in f"{line} " or cable.host.removesuffix("1") in line]
 
 
 def _members(group: str) -> list[str]:
