@@ -1,12 +1,14 @@
 """muster-server restore: an archive of `backup` becomes an installation, in a database without people's work in it.
 
 All rows are one transaction, which is committed when the last byte was read and the archive proved to be whole; until
-then the database is as it was. Files are written before, and written again if it is repeated.
+then the database is as it was. Files are written before, and written again if it is repeated. Processes and agents of
+the installation may be running: what they must know of restored jobs is committed together with the rows.
 """
 
 import threading
 import zlib
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import Any, LiteralString
 
 from django.conf import settings
@@ -18,7 +20,8 @@ from django.db import connection, connections, transaction
 from django.db.migrations.executor import MigrationExecutor
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
-from django.db.models import F
+from django.db.models import F, QuerySet
+from django.utils import timezone
 from psycopg import sql
 
 from accounts import audit
@@ -34,6 +37,9 @@ from .backup import fingerprint, named
 JOBS_GO_ON = 1000
 # Nor are those of attempts: one that was started after the backup may still run, and has closed its number when it ends.
 ATTEMPTS_GO_ON = 10
+# Longer than migrations take. If this process dies meanwhile, jobs stay as they are for so long.
+BRING_UP_TO_DATE = timedelta(hours=1)
+LEASE_OWNER = "muster-server restore"
 _NO_HURRY = (
     "SET LOCAL idle_in_transaction_session_timeout = 0; SET LOCAL statement_timeout = 0; SET CONSTRAINTS ALL DEFERRED"
 )
@@ -63,9 +69,14 @@ def restore(archive: Reader, *, say: Callable[[str], None]) -> Iterator[str]:
     try:
         _check_unused()
         _bring_tables_to(_state(archive))
-        yield from _load(archive)
-        call_command("migrate", verbosity=0, interactive=False)
-        yield _finish(archive.about)
+        executor = MigrationExecutor(connection)
+        is_newest = not executor.migration_plan(executor.loader.graph.leaf_nodes())
+        yield from _load(archive, then=_expect_agents if is_newest else _hold_jobs)
+        if not is_newest:
+            call_command("migrate", verbosity=0, interactive=False)
+            with transaction.atomic():
+                _expect_agents(archive.about)
+            yield "the tables were brought up to date"
     finally:
         lead.give_up()
         connections.close_all()
@@ -169,7 +180,8 @@ def _tables() -> list[str]:
     return connection.introspection.django_table_names(only_existing=True, include_views=False)
 
 
-def _load(archive: Reader) -> Iterator[str]:
+def _load(archive: Reader, *, then: Callable[[dict[str, Any]], int]) -> Iterator[str]:
+    """Load all rows and files. `then` ends the transaction, before anybody else sees a row, and counts replicas that may run."""
     about = archive.about
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(_NO_HURRY)
@@ -182,9 +194,11 @@ def _load(archive: Reader) -> Iterator[str]:
         for table, (column, last) in about["sequences"].items():
             _go_on(cursor, table, column, last)
         _compare(archive, loading)
+        count = then(about)
     yield f"{sum(loading.rows.values())} rows of {len(about['tables'])} tables and {loading.files} files, of {about['at']}"
     if missing := archive.counts["missing"]:
         yield f"{len(missing)} files were missing already when the backup was made"
+    yield f"{count} replicas may still be running; their agents are expected" if count else "no job was running"
 
 
 def _empty(cursor: Any) -> None:
@@ -238,15 +252,30 @@ def _compare(archive: Reader, loading: _Loading) -> None:
         raise BadArchive("the archive does not hold what its end says")
 
 
-def _finish(about: dict[str, Any]) -> str:
+def _hold_jobs(about: dict[str, Any]) -> int:
+    """Keep the processes from visiting jobs while their rows lack columns of this release, by a lease of our own."""
+    until = timezone.now() + BRING_UP_TO_DATE
+    _unfinished().update(lease_owner=LEASE_OWNER, lease_token=F("lease_token") + 1, lease_expires_at=until)
+    if "is_restored" in about["tables"][Replica._meta.db_table]:
+        _may_still_run().update(is_restored=True)
+    return _may_still_run().count()
+
+
+def _expect_agents(about: dict[str, Any]) -> int:
     """Let agents of replicas that run go on with whatever number they have come to since the backup.
 
     The next attempt of each job gets a number that none has had.
     """
-    with transaction.atomic():
-        unfinished = Job.objects.exclude(phase__in=[str(phase) for phase in TERMINAL])
-        unfinished.update(attempt_floor=F("attempt") + ATTEMPTS_GO_ON)
-        count = Replica.objects.filter(closed_at=None).update(is_restored=True)
-        after = {"backup": about["at"], "release": about["release"]}
-        audit.record(audit.AuditAction.RESTORED, by=None, after=after)
-    return f"{count} replicas may still be running; their agents are expected" if count else "no job was running"
+    _unfinished().update(attempt_floor=F("attempt") + ATTEMPTS_GO_ON)
+    _unfinished().filter(lease_owner=LEASE_OWNER).update(lease_owner="", lease_expires_at=None)
+    after = {"backup": about["at"], "release": about["release"]}
+    audit.record(audit.AuditAction.RESTORED, by=None, after=after)
+    return _may_still_run().update(is_restored=True)
+
+
+def _unfinished() -> QuerySet[Job]:
+    return Job.objects.exclude(phase__in=[str(phase) for phase in TERMINAL])
+
+
+def _may_still_run() -> QuerySet[Replica]:
+    return Replica.objects.filter(closed_at=None)

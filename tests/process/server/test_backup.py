@@ -1,5 +1,6 @@
 """backup and restore as people run them: every row and file comes back, and what cannot be restored changes nothing."""
 
+import ast
 import dataclasses
 import io
 import json
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from controlplane.archive import Writer
-from tests.process.server.conftest import CLUSTERS, ROOT, Database, Server
+from tests.process.server.conftest import CLUSTERS, ROOT, Database, Server, in_django
 
 LEFT_OUT = {"accounts_signin", "django_migrations"}
 TABLES = "SELECT tablename FROM pg_tables WHERE schemaname = 'public' ORDER BY 1"
@@ -341,36 +342,81 @@ def test_one_of_a_newer_release_is_refused(archive, elsewhere, tmp_path):
     assert "jobs.9999_next" in said
 
 
+AT_FIRST_SIGHT = """
+    from django.db import connection
+    from controlplane import archive, restore
+    said = []
+    with open({path!r}, "rb") as source:
+        restoring = restore.restore(archive.Reader(source), say=print)
+        next(restoring)  # rows are committed: everybody sees them from now on
+        with connection.cursor() as cursor:
+            for statement in {statements!r}:
+                cursor.execute(statement)
+                said.append(cursor.fetchall())
+        list(restoring)
+    print(said)
+"""
+
+
+def seen_at_first_sight(elsewhere, archive: Path, *statements: str) -> list[list[tuple]]:
+    """What the processes of the installation find as soon as they can see restored rows."""
+    said = in_django(elsewhere.server, AT_FIRST_SIGHT.format(path=str(archive), statements=statements))
+    return ast.literal_eval(said.splitlines()[-1])
+
+
+def test_whoever_sees_a_restored_job_knows_that_it_is_one(archive, elsewhere):
+    floors, replicas = seen_at_first_sight(
+        elsewhere, archive,
+        "SELECT DISTINCT attempt_floor - attempt FROM jobs_job WHERE finished_at IS NULL",
+        "SELECT DISTINCT is_restored FROM jobs_replica WHERE closed_at IS NULL",
+    )  # fmt: skip
+    assert (floors, replicas) == ([(10,)], [(True,)])
+
+
+def test_jobs_of_a_release_before_rest_until_their_tables_are_up_to_date(archive, elsewhere, tmp_path):
+    old = edited(archive, tmp_path, of_release_before, is_whole=True)
+    columns, held = seen_at_first_sight(
+        elsewhere, old,
+        "SELECT count(*) FROM information_schema.columns WHERE column_name = 'attempt_floor'",
+        "SELECT lease_expires_at > now() + interval '50 minutes' FROM jobs_job WHERE finished_at IS NULL",
+    )  # fmt: skip
+    assert (columns, held) == ([(0,)], [(True,)])
+    after = "SELECT attempt_floor - attempt, lease_owner, lease_expires_at FROM jobs_job WHERE finished_at IS NULL"
+    assert elsewhere.database.run(after) == [(10, "", None)]
+
+
 @pytest.mark.parametrize("has_tables", [False, True])
 def test_one_of_a_release_before_is_brought_up_to_date(archive, elsewhere, tmp_path, has_tables):
-    def change(about, entries):
-        """What a release wrote that did not know the newest columns, nor webhooks."""
-        about["migrations"] = [one for one in about["migrations"] if one[0] != "jobs" or one[1] <= LOAD_AT]
-        places = {}
-        for table, column in NEWER_COLUMNS.items():
-            places[table] = about["tables"][table].index(column)
-            about["tables"][table].pop(places[table])
-        end = json.loads(entries[-1][1])
-        for table in NEWER:
-            assert end["rows"].pop(table) == 0
-            del about["tables"][table], about["sequences"][table]
-        kept = [
-            (
-                name,
-                _without(content, places[table])
-                if (table := name.partition("/")[2].partition("/")[0]) in places
-                else content,
-            )
-            for name, content in entries[:-1]
-        ]
-        return [*kept, ("end.json", json.dumps(end).encode())]
-
     if has_tables:
         assert elsewhere.server.run("migrate", "--first-admin", "somebody")[0] == 0
-    code, said = elsewhere.server.run("restore", str(edited(archive, tmp_path, change, is_whole=True)))
+    code, said = elsewhere.server.run("restore", str(edited(archive, tmp_path, of_release_before, is_whole=True)))
     assert code == 0, said
+    assert "the tables were brought up to date" in said
     assert elsewhere.database.run("SELECT count(*) FROM jobs_replica WHERE is_restored") != [(0,)]
     assert elsewhere.server.run("migrate")[1].strip().endswith("the tables are up to date")
+
+
+def of_release_before(about, entries):
+    """What a release wrote that did not know the newest columns, nor webhooks."""
+    about["migrations"] = [one for one in about["migrations"] if one[0] != "jobs" or one[1] <= LOAD_AT]
+    places = {}
+    for table, column in NEWER_COLUMNS.items():
+        places[table] = about["tables"][table].index(column)
+        about["tables"][table].pop(places[table])
+    end = json.loads(entries[-1][1])
+    for table in NEWER:
+        assert end["rows"].pop(table) == 0
+        del about["tables"][table], about["sequences"][table]
+    kept = [
+        (
+            name,
+            _without(content, places[table])
+            if (table := name.partition("/")[2].partition("/")[0]) in places
+            else content,
+        )
+        for name, content in entries[:-1]
+    ]
+    return [*kept, ("end.json", json.dumps(end).encode())]
 
 
 def _without(packed: bytes, column: int) -> bytes:
