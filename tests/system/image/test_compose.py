@@ -119,9 +119,11 @@ def test_one_command_gives_a_working_installation_that_outlives_its_containers(e
         compose.shell(build)
     with noted.seconds("docker compose up until ready"):
         compose.shell(up)
-        password = re.search(r"admin signs in with (\S+) within", compose.shell(logs))[1]
+        said = compose.shell(logs)
+        password = re.search(r"admin signs in with (\S+) within", said)
+        assert password, (said, compose.told())
         compose.until_ready()
-    choose(compose.url, password)
+    choose(compose.url, password[1])
     assert compose.inside("tasks", "cat", "/etc/muster/lab.kubeconfig") == (0, "clusters: []\n")
     with sign_in(compose.url, CHOSEN) as client:
         assert "Muster" in client.get("/people").text
