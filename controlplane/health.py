@@ -25,7 +25,7 @@ def healthz(request: HttpRequest) -> HttpResponse:
 @require_safe
 def readyz(request: HttpRequest) -> HttpResponse:
     """Return 200 while Postgres answers. Redis is reported, but without it Muster only gets slower."""
-    checks = {"database": _database_answers(), "redis": _redis_answers()}
+    checks = {"database": database_answers(), "redis": _redis_answers()}
     return JsonResponse(checks, status=200 if checks["database"] else 503)
 
 
@@ -33,8 +33,8 @@ _probing = threading.Lock()
 _probed: tuple[float, bool] = (0.0, False)  # when, on the monotonic clock, and what was found
 
 
-def _database_answers() -> bool:
-    """Ask on a connection of its own: one from the pool would be waited for longer than a probe waits.
+def database_answers() -> bool:
+    """Return within seconds whether Postgres answers, from a connection of its own: one of the pool is waited for longer.
 
     One at a time, and what it found holds for a second: anybody may ask, and Postgres has few connections.
     """

@@ -29,6 +29,8 @@ from jobs.core.lifecycle import HOLDS_QUOTA, Phase
 from jobs.models import AttemptFailure, Job, Replica
 from queues.models import Queue
 
+from . import health
+
 log = logging.getLogger(__name__)
 FAILURES_OF = timedelta(hours=1)
 OF_QUEUE = ["team", "queue"]
@@ -90,11 +92,13 @@ class Rows:
 
     def collect(self) -> Iterator[Gauges]:
         up = Gauges("muster_database_up", "1 if Postgres answered.")
+        found: list[Gauges] = []
         try:
-            found = [one for read in (_queues, _replicas, _failures) for one in read(timezone.now())]
+            # Prometheus gives up after ten seconds, and would learn nothing; a connection of the pool is waited for longer.
+            if health.database_answers():
+                found = [one for read in (_queues, _replicas, _failures) for one in read(timezone.now())]
         except (DatabaseError, InterfaceError) as error:
             log.warning("metrics without rows: %s", error)
-            found = []
         finally:
             if not connection.in_atomic_block:
                 connection.close()  # back to the pool: the thread that asks is not Django's

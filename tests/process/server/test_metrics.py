@@ -4,7 +4,7 @@ import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
 from embedded.ports import free_port
-from tests.process.server.conftest import until
+from tests.process.server.conftest import in_django, until
 
 
 def scraped(port: int) -> dict[tuple[str, frozenset], float]:
@@ -60,6 +60,18 @@ def test_a_port_in_use_is_told_and_the_process_goes_on(server, database):
         with server.start("watcher", MUSTER_METRICS=f"127.0.0.1:{taken}") as watcher:
             watcher.until_said(f"no metrics at 127.0.0.1:{taken} (MUSTER_METRICS)")
             watcher.until_said("watcher: this process leads")
+
+
+def test_a_scrape_does_not_wait_for_a_database_that_is_away(server):
+    """Prometheus gives up after ten seconds; a connection of the pool is waited for ten minutes here, longer than the test."""
+    told = """
+        from controlplane.metrics import Rows
+        for family in Rows().collect():
+            for one in family.samples:
+                print(one.name, one.value)
+    """
+    away = f"postgres://nobody@127.0.0.1:{free_port()}/none"
+    assert in_django(server, told, DATABASE_URL=away, MUSTER_DB_SECONDS="600").split() == ["muster_database_up", "0.0"]
 
 
 def test_a_wrong_address_is_one_line(server):

@@ -24,6 +24,8 @@ DOCUMENT = (ROOT / "docs/metrics.md").read_text()
 CASES = [
     ("MusterDatabaseAway", ["muster_database_up 0x30"], True),
     ("MusterDatabaseAway", ["muster_database_up 1x30"], False),
+    ("MusterAway", ["muster_database_up 1x10"], True),
+    ("MusterAway", ["muster_database_up 0x30"], False),
     ("MusterQueueStuck", ["oldest 2000x30", "slots 8x30", "used 2x30", "wanted 4x30"], True),
     ("MusterQueueStuck", ["oldest 2000x30", "slots 8x30", "used 6x30", "wanted 4x30"], False),
     ("MusterQueueStuck", ["oldest 60x30", "slots 8x30", "used 2x30", "wanted 4x30"], False),
