@@ -33,16 +33,35 @@ app.kubernetes.io/component: {{ index . 1 }}
 {{- end }}
 
 {{/* Refuse a Secret that is not there or lacks a key: pods would wait for it without a word. Without the cluster, as for
-`helm template`, and in a namespace that does not exist yet, nothing can be looked up. */}}
+`helm template`, and in a namespace that does not exist yet, nothing of yours can be looked up. */}}
 {{- define "muster.needSecret" -}}
-{{- if and .Values.secrets.existing (lookup "v1" "ServiceAccount" .Release.Namespace "default") }}
-{{- $name := .Values.secrets.existing }}
+{{- $hasCluster := lookup "v1" "ServiceAccount" .Release.Namespace "default" }}
+{{- $isOwn := eq (include "muster.isOwnSecret" .) "yes" }}
+{{- if or $isOwn .Values.secrets.existing }}
+{{- $name := include "muster.secret" . }}
 {{- $found := lookup "v1" "Secret" .Release.Namespace $name }}
-{{- if not $found }}{{ fail (printf "secrets.existing names the Secret %s, which does not exist in namespace %s: create it first (docs/helm.md)" $name .Release.Namespace) }}{{ end }}
+{{- if and (not $isOwn) $hasCluster (not $found) }}{{ fail (printf "secrets.existing names the Secret %s, which does not exist in namespace %s: create it first (docs/helm.md)" $name .Release.Namespace) }}{{ end }}
+{{- if or $isOwn $found }}
+{{- $keys := dict }}
+{{- with $found }}{{ $keys = .data | default dict }}{{ end }}
 {{- range $key := include "muster.keys" . | fromJsonArray }}
-{{- if not (hasKey ($found.data | default dict) $key) }}{{ fail (printf "secrets.existing: the Secret %s in namespace %s has no key %s (docs/helm.md)" $name $.Release.Namespace $key) }}{{ end }}
+{{- if not (or (hasKey $keys $key) (and $isOwn (has $key (list "secret_key" "database_url" "redis_url" "postgres_password" "redis_password")))) }}
+{{- $what := $isOwn | ternary "the chart's own Secret" "secrets.existing: the Secret" }}
+{{- fail (printf "%s %s in namespace %s has no key %s%s (docs/helm.md)" $what $name $.Release.Namespace $key ($isOwn | ternary ": create a Secret with it and all others, and name that in secrets.existing" "")) }}
 {{- end }}
 {{- end }}
+{{- end }}
+{{- end }}
+{{- if and .Values.clusterFiles $hasCluster (not (lookup "v1" "Secret" .Release.Namespace .Values.clusterFiles)) }}{{ fail (printf "clusterFiles names the Secret %s, which does not exist in namespace %s: create it first (docs/helm.md)" .Values.clusterFiles .Release.Namespace) }}{{ end }}
+{{- end }}
+
+{{/* Refuse values that are right alone and not together. */}}
+{{- define "muster.refuse" -}}
+{{- if and .Values.metrics.enabled (eq (int .Values.metrics.port) 8000) }}{{ fail "metrics.port is 8000, at which web serves the pages: choose another one" }}{{ end }}
+{{- range $label, $value := .Values.podLabels }}
+{{- if regexMatch "^(app\\.kubernetes\\.io/(name|instance|version|component|managed-by)|helm\\.sh/chart|muster/(metrics|files))$" $label }}{{ fail (printf "podLabels: %s is set by the chart" $label) }}{{ end }}
+{{- end }}
+{{- if and .Values.jobs.createNamespaces (has .Release.Namespace .Values.jobs.namespaces) }}{{ fail (printf "jobs.namespaces names %s, in which Muster itself is installed and which is there already: name another one for jobs" .Release.Namespace) }}{{ end }}
 {{- end }}
 
 {{/* The keys that the Secret needs, as JSON. */}}
@@ -66,7 +85,7 @@ app.kubernetes.io/component: {{ index . 1 }}
 {{- end }}
 
 {{- define "muster.host" -}}
-{{ get (urlParse (required "publicUrl is not set: the address that people use, such as https://muster.example.com" .Values.publicUrl)) "host" | splitList ":" | first }}
+{{ regexReplaceAll ":[0-9]+$" (get (urlParse (required "publicUrl is not set: the address that people use, such as https://muster.example.com" .Values.publicUrl)) "host") "" }}
 {{- end }}
 
 {{/* The Service's own address, which pods of jobs in this cluster use. */}}

@@ -10,6 +10,7 @@ from rig import helm
 from tests.cluster.chart.conftest import EXAMPLES
 
 ROOT = Path(__file__).resolve().parents[3]
+MINIMAL = ("image.repository=r/m", "publicUrl=https://m", "postgres.embedded=true", "redis.embedded=true")
 SETS = ("--set", "image.repository=r/muster", "--set", "publicUrl=https://m.example.com")
 
 
@@ -69,6 +70,16 @@ def test_helm_has_nothing_to_object(render, example):
         (("clusters.lab.IMAGE=7",), "/clusters/lab/IMAGE"),
         (("trustedProxies={10.0.0.0/40}",), "/trustedProxies"),
         (("migrationSeconds=10",), "/migrationSeconds"),
+        (("settings.AWS_SECRET_ACCESS_KEY=x",), "AWS_SECRET_ACCESS_KEY"),
+        (("clusters.lab.IMAGE=t:1", "clusters.lab.KUBECONFIG=/etc/muster/lab"), "CONTROL_URL"),
+        (("publicUrl=https://m.example.com?next=1",), "/publicUrl"),
+        (("publicUrl=https://M.example.com",), "/publicUrl"),
+        ((*MINIMAL, "podLabels.muster/files=own"), "podLabels: muster/files is set"),
+        ((*MINIMAL, "podLabels.app\\.kubernetes\\.io/component=x"), "podLabels: app.kubernetes.io/component is set"),
+        ((*MINIMAL, "metrics.enabled=true", "metrics.port=8000"), "metrics.port is 8000"),
+        ((*MINIMAL, "jobs.namespaces={default}"), "jobs.namespaces names default"),
+        ((*MINIMAL, "data.objectStorage=true"), "no key files_url"),
+        ((*MINIMAL, "secrets.hasOldKeys=true"), "no key old_secret_keys"),
     ],
 )
 def test_a_wrong_value_is_refused_by_name(render, words, said):
@@ -125,9 +136,32 @@ def test_the_migration_is_a_hook_where_the_database_is_outside(render, example, 
     assert (job["metadata"]["name"], job["metadata"].get("annotations", {}).get("helm.sh/hook")) == (name, hook)
     assert ("activeDeadlineSeconds" in job["spec"]) is bool(hook), "it must not go on after its upgrade has failed"
     words = job["spec"]["template"]["spec"]["containers"][0]["args"]
-    assert words[:3] == ["migrate", "--first-admin", "admin"]
-    # It gives up by itself, with its reason, before the deadline deletes its pod and its log.
-    assert words[3:] == (["--within", str(job["spec"]["activeDeadlineSeconds"] - 30)] if hook else [])
+    # The log of a hook that succeeded is deleted with it, so it must not be where a password is told. It gives up by itself,
+    # with its reason, before the deadline deletes its pod and its log.
+    limit = job["spec"].get("activeDeadlineSeconds", 0) - 30
+    assert words == ["migrate", *(["--within", str(limit)] if hook else ["--first-admin", "admin"])]
+
+
+def test_what_libraries_read_and_an_accounts_role_can_be_set(render):
+    words = ("settings.SSL_CERT_FILE=/etc/muster/ca.crt", "settings.AWS_REGION=eu-west-1", "serviceAccount.annotations.role=reader")
+    found = render("ingress", *(part for word in words for part in ("--set-string", word)))
+    deployed = [one["spec"]["template"]["spec"] for one in found if one["kind"] == "Deployment"]
+    for pod in deployed:
+        env = {one["name"]: one["value"] for one in pod["containers"][0]["env"]}
+        assert (env["SSL_CERT_FILE"], env["AWS_REGION"]) == ("/etc/muster/ca.crt", "eu-west-1")
+    (account,) = [one for one in found if (one["kind"], one["metadata"]["name"]) == ("ServiceAccount", "muster")]
+    assert account["metadata"]["annotations"] == {"role": "reader"}
+
+
+@pytest.mark.parametrize(
+    ("url", "host"),
+    [("http://[fd00::1]:8000", "[fd00::1]"), ("https://m.example.com:8443", "m.example.com"), ("https://m", "m")],
+)
+def test_the_public_address_is_an_allowed_host(render, url, host):
+    found = render("try-out", "--set", f"publicUrl={url}")
+    (web,) = [one for one in found if (one["kind"], one["metadata"]["name"]) == ("Deployment", "muster-web")]
+    env = {one["name"]: one["value"] for one in web["spec"]["template"]["spec"]["containers"][0]["env"]}
+    assert host in env["MUSTER_ALLOWED_HOSTS"].split(",")
 
 
 def test_every_process_sends_its_spans_to_the_collector(render):
