@@ -17,6 +17,8 @@ from accounts import people
 from common.errors import InvalidInput
 from common.leadership import Leadership, own_connection
 
+from . import restored_jobs
+
 OLDEST_POSTGRES = 14  # Django 5.2, databases
 LOOK_SECONDS = 1.0
 REPEAT_SECONDS = 60.0  # how often the same reason for waiting is told
@@ -44,12 +46,15 @@ def obstacle(*, with_tables: bool) -> str | None:
         if version < OLDEST_POSTGRES:
             return f"Postgres is version {version}; Muster needs {OLDEST_POSTGRES} or newer: upgrade the server"
         missing = pending() if with_tables else []
+        is_held = with_tables and not missing and restored_jobs.held()
     except (psycopg.OperationalError, DatabaseError, ImproperlyConfigured, MigrationSchemaMissing) as error:
         return f"Postgres cannot be used: {_one_line(error)}"
     finally:
         connections.close_all()
     if missing:
         return f"the database misses {len(missing)} migrations, first {missing[0]}: run muster-server migrate"
+    if is_held:
+        return "a restoration of this database was cut off: run muster-server migrate, which ends it"
     return None
 
 
@@ -73,16 +78,23 @@ def migrate(*, first_admin: str | None, say: Callable[[str], None], within: floa
     try:
         _wait_for_turn(lead, end)
         missing = _wait_for_pending(say, end)
-        try:
-            call_command("migrate", verbosity=0, interactive=False)
-        except Exception as error:  # whatever a migration raises: its reader needs one line, not where it came from
-            raise MigrationFailed(_what_holds(missing, error)) from error
+        apply(missing)
         yield f"{len(missing)} migrations applied" if missing else "the tables are up to date"
+        if restored_jobs.release():
+            yield "a restoration that was cut off is finished: jobs go on"
         if first_admin:
             yield _first_admin(first_admin)
     finally:
         lead.give_up()
         connections.close_all()
+
+
+def apply(missing: list[str]) -> None:
+    """Apply what is `pending`; raises MigrationFailed. The caller is the only one that does (Leadership "migrate")."""
+    try:
+        call_command("migrate", verbosity=0, interactive=False)
+    except Exception as error:  # whatever a migration raises: its reader needs one line, not where it came from
+        raise MigrationFailed(_what_holds(missing, error)) from error
 
 
 def _wait_for_turn(lead: Leadership, end: float | None) -> None:

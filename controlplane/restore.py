@@ -1,45 +1,35 @@
 """muster-server restore: an archive of `backup` becomes an installation, in a database without people's work in it.
 
 All rows are one transaction, which is committed when the last byte was read and the archive proved to be whole; until
-then the database is as it was. Files are written before, and written again if it is repeated. Processes and agents of
-the installation may be running: what they must know of restored jobs is committed together with the rows.
+then the database is as it was. Only tables of another release are created before it, empty. Files are written before, and
+written again if it is repeated.
 """
 
 import threading
 import zlib
 from collections.abc import Callable, Iterator
-from datetime import timedelta
+from contextlib import suppress
 from typing import Any, LiteralString
 
 from django.conf import settings
 from django.core.exceptions import SuspiciousFileOperation
 from django.core.files.base import File
 from django.core.files.storage import default_storage
-from django.core.management import call_command
 from django.db import connection, connections, transaction
 from django.db.migrations.executor import MigrationExecutor
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
-from django.db.models import F, QuerySet
-from django.utils import timezone
 from psycopg import sql
 
-from accounts import audit
 from common.leadership import Leadership
-from jobs.core.lifecycle import TERMINAL
-from jobs.models import Job, Replica
+from jobs.models import Job
 
-from . import migrating
+from . import migrating, restored_jobs
 from .archive import FILES, TABLES, BadArchive, Entry, Reader
 from .backup import fingerprint, named
 
 # Numbers of jobs that were given after the backup are on people's screens and in their notes: they are not given again.
 JOBS_GO_ON = 1000
-# Nor are those of attempts: one that was started after the backup may still run, and has closed its number when it ends.
-ATTEMPTS_GO_ON = 10
-# Longer than migrations take. If this process dies meanwhile, jobs stay as they are for so long.
-BRING_UP_TO_DATE = timedelta(hours=1)
-LEASE_OWNER = "muster-server restore"
 _NO_HURRY = (
     "SET LOCAL idle_in_transaction_session_timeout = 0; SET LOCAL statement_timeout = 0; SET CONSTRAINTS ALL DEFERRED"
 )
@@ -57,9 +47,10 @@ _IN_USE: dict[str, tuple[str, LiteralString]] = {
 
 
 def restore(archive: Reader, *, say: Callable[[str], None]) -> Iterator[str]:
-    """Restore into the database and the store of the settings; yields what was done.
+    """Restore into the database and the store of the settings; yields what was done, once all of it is.
 
-    Raises BadArchive and DatabaseError; then no row was changed.
+    Raises BadArchive, DatabaseError, and MigrationFailed where the archive is of a release before. Without the last, no row
+    was changed; after it, `muster-server migrate` ends what is left.
     """
     _check_key(archive)
     _check_release(archive)
@@ -68,15 +59,19 @@ def restore(archive: Reader, *, say: Callable[[str], None]) -> Iterator[str]:
     lead.wait(threading.Event())
     try:
         _check_unused()
-        _bring_tables_to(_state(archive))
-        executor = MigrationExecutor(connection)
-        is_newest = not executor.migration_plan(executor.loader.graph.leaf_nodes())
-        yield from _load(archive, then=_expect_agents if is_newest else _hold_jobs)
-        if not is_newest:
-            call_command("migrate", verbosity=0, interactive=False)
-            with transaction.atomic():
-                _expect_agents(archive.about)
-            yield "the tables were brought up to date"
+        is_of_before = _bring_tables_to(_state(archive), say=say)
+        try:
+            lines = _load(archive, then=restored_jobs.hold if is_of_before else restored_jobs.expect)
+        except BaseException:
+            if is_of_before:  # empty tables, but those that processes of this release wait for
+                with suppress(migrating.MigrationFailed):
+                    migrating.apply(migrating.pending())
+            raise
+        if is_of_before:
+            migrating.apply(migrating.pending())
+            restored_jobs.release()
+            lines.append("the tables were brought up to date")
+        yield from lines
     finally:
         lead.give_up()
         connections.close_all()
@@ -148,11 +143,16 @@ def _state(archive: Reader) -> set[tuple[str, str]]:
     return {(app, name) for app, name in archive.about["migrations"]}
 
 
-def _bring_tables_to(wanted: set[tuple[str, str]]) -> None:
-    """Create the tables as they were when the backup was made. Tables of another release are dropped: nobody uses them."""
+def _bring_tables_to(wanted: set[tuple[str, str]], *, say: Callable[[str], None]) -> bool:
+    """Create the tables as they were when the backup was made; return whether that was a release before.
+
+    Tables of another release are dropped: nobody uses them.
+    """
     applied = set(MigrationRecorder(connection).applied_migrations())
     if applied == wanted:
-        return
+        return bool(migrating.pending())
+    if applied:
+        say("the tables are emptied; if this fails, muster-server migrate --first-admin NAME makes an administrator")
     with transaction.atomic(), connection.cursor() as cursor:
         for table in ("django_migrations", *_tables()):
             cursor.execute(sql.SQL("DROP TABLE IF EXISTS {} CASCADE").format(sql.Identifier(table)))
@@ -161,6 +161,7 @@ def _bring_tables_to(wanted: set[tuple[str, str]]) -> None:
             cursor.execute(sql.SQL("DROP FUNCTION {}").format(sql.Identifier(function)))
     executor = MigrationExecutor(connection)
     executor.migrate(_newest(executor, wanted))
+    return bool(migrating.pending())
 
 
 def _newest(executor: MigrationExecutor, wanted: set[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -180,8 +181,11 @@ def _tables() -> list[str]:
     return connection.introspection.django_table_names(only_existing=True, include_views=False)
 
 
-def _load(archive: Reader, *, then: Callable[[dict[str, Any]], int]) -> Iterator[str]:
-    """Load all rows and files. `then` ends the transaction, before anybody else sees a row, and counts replicas that may run."""
+def _load(archive: Reader, *, then: Callable[[dict[str, Any]], int]) -> list[str]:
+    """Load all rows and files; return what was done.
+
+    `then` ends the transaction, before anybody else sees a row, and counts replicas that may still run.
+    """
     about = archive.about
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(_NO_HURRY)
@@ -195,10 +199,12 @@ def _load(archive: Reader, *, then: Callable[[dict[str, Any]], int]) -> Iterator
             _go_on(cursor, table, column, last)
         _compare(archive, loading)
         count = then(about)
-    yield f"{sum(loading.rows.values())} rows of {len(about['tables'])} tables and {loading.files} files, of {about['at']}"
+    rows = sum(loading.rows.values())
+    lines = [f"{rows} rows of {len(about['tables'])} tables and {loading.files} files, of {about['at']}"]
     if missing := archive.counts["missing"]:
-        yield f"{len(missing)} files were missing already when the backup was made"
-    yield f"{count} replicas may still be running; their agents are expected" if count else "no job was running"
+        lines.append(f"{len(missing)} files were missing already when the backup was made")
+    running = f"{count} replicas may still be running; their agents are expected" if count else "no job was running"
+    return [*lines, running]
 
 
 def _empty(cursor: Any) -> None:
@@ -250,32 +256,3 @@ def _go_on(cursor: Any, table: str, column: str, last: int) -> None:
 def _compare(archive: Reader, loading: _Loading) -> None:
     if archive.counts["rows"] != loading.rows or archive.counts["files"] != loading.files:
         raise BadArchive("the archive does not hold what its end says")
-
-
-def _hold_jobs(about: dict[str, Any]) -> int:
-    """Keep the processes from visiting jobs while their rows lack columns of this release, by a lease of our own."""
-    until = timezone.now() + BRING_UP_TO_DATE
-    _unfinished().update(lease_owner=LEASE_OWNER, lease_token=F("lease_token") + 1, lease_expires_at=until)
-    if "is_restored" in about["tables"][Replica._meta.db_table]:
-        _may_still_run().update(is_restored=True)
-    return _may_still_run().count()
-
-
-def _expect_agents(about: dict[str, Any]) -> int:
-    """Let agents of replicas that run go on with whatever number they have come to since the backup.
-
-    The next attempt of each job gets a number that none has had.
-    """
-    _unfinished().update(attempt_floor=F("attempt") + ATTEMPTS_GO_ON)
-    _unfinished().filter(lease_owner=LEASE_OWNER).update(lease_owner="", lease_expires_at=None)
-    after = {"backup": about["at"], "release": about["release"]}
-    audit.record(audit.AuditAction.RESTORED, by=None, after=after)
-    return _may_still_run().update(is_restored=True)
-
-
-def _unfinished() -> QuerySet[Job]:
-    return Job.objects.exclude(phase__in=[str(phase) for phase in TERMINAL])
-
-
-def _may_still_run() -> QuerySet[Replica]:
-    return Replica.objects.filter(closed_at=None)

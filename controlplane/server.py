@@ -117,10 +117,14 @@ def restore(file: Path, print_key: bool, print_old_keys: bool) -> None:
         if print_key or print_old_keys:
             return
         _read_settings()
-        from . import restore
+        from . import migrating, restore
 
-        for line in restore.restore(found, say=_say):
-            click.echo(line)
+        try:
+            for line in restore.restore(found, say=_say):
+                click.echo(line)
+        except migrating.MigrationFailed as error:
+            said = f"the backup is loaded, and its jobs rest until the tables are up to date: {error}"
+            raise click.ClickException(said) from None
 
 
 @cli.command(name="move-files")

@@ -143,7 +143,11 @@ def test_the_migration_is_a_hook_where_the_database_is_outside(render, example, 
 
 
 def test_what_libraries_read_and_an_accounts_role_can_be_set(render):
-    words = ("settings.SSL_CERT_FILE=/etc/muster/ca.crt", "settings.AWS_REGION=eu-west-1", "serviceAccount.annotations.role=reader")
+    words = (
+        "settings.SSL_CERT_FILE=/etc/muster/ca.crt",
+        "settings.AWS_REGION=eu-west-1",
+        "serviceAccount.annotations.role=reader",
+    )
     found = render("ingress", *(part for word in words for part in ("--set-string", word)))
     deployed = [one["spec"]["template"]["spec"] for one in found if one["kind"] == "Deployment"]
     for pod in deployed:

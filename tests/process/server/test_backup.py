@@ -343,18 +343,30 @@ def test_one_of_a_newer_release_is_refused(archive, elsewhere, tmp_path):
 
 
 AT_FIRST_SIGHT = """
-    from django.db import connection
+    from django.db import connection, transaction
     from controlplane import archive, restore
     said = []
-    with open({path!r}, "rb") as source:
-        restoring = restore.restore(archive.Reader(source), say=print)
-        next(restoring)  # rows are committed: everybody sees them from now on
+    compare = restore._compare
+    def look():
         with connection.cursor() as cursor:
             for statement in {statements!r}:
                 cursor.execute(statement)
                 said.append(cursor.fetchall())
-        list(restoring)
+    def compare_and_look(*words):
+        compare(*words)
+        transaction.on_commit(look)  # as soon as others see the rows, and before this process does anything else
+    restore._compare = compare_and_look
+    with open({path!r}, "rb") as source:
+        list(restore.restore(archive.Reader(source), say=print))
     print(said)
+"""
+GOES_ON = "SELECT attempt_floor - attempt, lease_owner, lease_expires_at FROM jobs_job WHERE finished_at IS NULL"
+CUT_OFF = """
+    import os
+    from controlplane import archive, migrating, restore
+    migrating.apply = lambda missing: os._exit(0)  # as if it was killed
+    with open({path!r}, "rb") as source:
+        list(restore.restore(archive.Reader(source), say=print))
 """
 
 
@@ -378,11 +390,49 @@ def test_jobs_of_a_release_before_rest_until_their_tables_are_up_to_date(archive
     columns, held = seen_at_first_sight(
         elsewhere, old,
         "SELECT count(*) FROM information_schema.columns WHERE column_name = 'attempt_floor'",
-        "SELECT lease_expires_at > now() + interval '50 minutes' FROM jobs_job WHERE finished_at IS NULL",
+        "SELECT lease_expires_at > now() + interval '1 year' FROM jobs_job WHERE finished_at IS NULL",
     )  # fmt: skip
     assert (columns, held) == ([(0,)], [(True,)])
-    after = "SELECT attempt_floor - attempt, lease_owner, lease_expires_at FROM jobs_job WHERE finished_at IS NULL"
-    assert elsewhere.database.run(after) == [(10, "", None)]
+    assert elsewhere.database.run(GOES_ON) == [(10, "", None)]
+
+
+def test_migrate_ends_a_restoration_that_was_cut_off(archive, elsewhere, tmp_path):
+    old = edited(archive, tmp_path, of_release_before, is_whole=True)
+    in_django(elsewhere.server, CUT_OFF.format(path=str(old)))
+    assert elsewhere.database.run("SELECT count(*) FROM jobs_job") != [(0,)]
+    code, said = elsewhere.server.run("migrate")
+    assert code == 0 and "a restoration that was cut off is finished" in said, said
+    assert elsewhere.database.run(GOES_ON) == [(10, "", None)]
+    assert elsewhere.database.run("SELECT DISTINCT is_restored FROM jobs_replica WHERE closed_at IS NULL") == [(True,)]
+    told = "SELECT count(*) FROM accounts_auditentry WHERE act = 'installation.restore'"
+    assert elsewhere.database.run(told) == [(1,)]
+    assert "cut off" not in elsewhere.server.run("migrate")[1]
+
+
+def test_processes_wait_for_the_end_of_a_restoration(archive, elsewhere):
+    assert elsewhere.server.run("restore", str(archive))[0] == 0
+    hold = """
+        from django.db import transaction
+        from controlplane import restored_jobs
+        with transaction.atomic():
+            restored_jobs.hold({"at": "now", "release": "0"})
+    """
+    in_django(elsewhere.server, hold)
+    with elsewhere.server.start("watcher") as watcher:
+        watcher.until_said("a restoration of this database was cut off: run muster-server migrate")
+        assert elsewhere.server.run("migrate")[0] == 0
+        watcher.until_said("watcher: this process leads")
+
+
+def test_a_damaged_one_of_a_release_before_leaves_tables_of_this_one(archive, elsewhere, tmp_path):
+    assert elsewhere.server.run("migrate", "--first-admin", "somebody")[0] == 0
+    old = edited(archive, tmp_path, of_release_before, is_whole=True)
+    old.write_bytes(old.read_bytes()[: old.stat().st_size // 2])
+    code, said = elsewhere.server.run("restore", str(old))
+    assert code == 1 and "migrate --first-admin NAME makes an administrator" in said, said
+    assert elsewhere.database.run("SELECT count(*) FROM jobs_job") == [(0,)]
+    said = elsewhere.server.run("migrate", "--first-admin", "somebody")[1]
+    assert "the tables are up to date" in said and "somebody signs in with" in said
 
 
 @pytest.mark.parametrize("has_tables", [False, True])
