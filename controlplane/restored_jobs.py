@@ -24,7 +24,6 @@ from jobs.models import Job, Replica
 ATTEMPTS_GO_ON = 10
 OWNER = "muster-server restore"
 FOR_GOOD = timedelta(days=10_000)  # until `release`: a lease that ran out would let processes visit jobs too early
-_NOTE = sql.SQL("COMMENT ON TABLE {} IS {}")
 _TABLE = MigrationRecorder.Migration._meta.db_table
 
 
@@ -70,7 +69,7 @@ def held() -> dict[str, Any] | None:
 
 def _note(text: str | None) -> None:
     with connection.cursor() as cursor:
-        cursor.execute(_NOTE.format(sql.Identifier(_TABLE), sql.Literal(text)))
+        cursor.execute(sql.SQL("COMMENT ON TABLE {} IS {}").format(sql.Identifier(_TABLE), sql.Literal(text)))
 
 
 def _unfinished() -> QuerySet[Job]:

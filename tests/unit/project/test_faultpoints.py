@@ -31,6 +31,7 @@ LEFT_OUT = (
     "archive.py",
     "backup.py",
     "restore.py",
+    "restored_jobs.py",
     "moving.py",
 )
 LEFT_OUT += ("file_store.py", "object_storage.py")
