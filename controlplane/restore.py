@@ -63,7 +63,7 @@ def restore(archive: Reader, *, say: Callable[[str], None]) -> Iterator[str]:
         try:
             lines = _load(archive, then=restored_jobs.hold if is_of_before else restored_jobs.expect)
         except BaseException:
-            if is_of_before:  # empty tables, but those that processes of this release wait for
+            if is_of_before:  # the tables are empty then, but processes of this release can start
                 with suppress(migrating.MigrationFailed):
                     migrating.apply(migrating.pending())
             raise
