@@ -59,16 +59,17 @@ def restore(archive: Reader, *, say: Callable[[str], None]) -> Iterator[str]:
     lead.wait(threading.Event())
     try:
         _check_unused()
-        is_of_before = _bring_tables_to(_state(archive), say=say)
+        _bring_tables_to(_state(archive), say=say)
+        missing = migrating.pending()  # where the archive is of a release before
         try:
-            lines = _load(archive, then=restored_jobs.hold if is_of_before else restored_jobs.expect)
+            lines = _load(archive, then=restored_jobs.hold if missing else restored_jobs.expect)
         except BaseException:
-            if is_of_before:  # the tables are empty then, but processes of this release can start
+            if missing:  # the tables are empty then, but processes of this release can start
                 with suppress(migrating.MigrationFailed):
-                    migrating.apply(migrating.pending())
+                    migrating.apply(missing)
             raise
-        if is_of_before:
-            migrating.apply(migrating.pending())
+        if missing:
+            migrating.apply(missing)
             restored_jobs.release()
             lines.append("the tables were brought up to date")
         yield from lines
@@ -143,14 +144,11 @@ def _state(archive: Reader) -> set[tuple[str, str]]:
     return {(app, name) for app, name in archive.about["migrations"]}
 
 
-def _bring_tables_to(wanted: set[tuple[str, str]], *, say: Callable[[str], None]) -> bool:
-    """Create the tables as they were when the backup was made; return whether that was a release before.
-
-    Tables of another release are dropped: nobody uses them.
-    """
+def _bring_tables_to(wanted: set[tuple[str, str]], *, say: Callable[[str], None]) -> None:
+    """Create the tables as they were when the backup was made. Tables of another release are dropped: nobody uses them."""
     applied = set(MigrationRecorder(connection).applied_migrations())
     if applied == wanted:
-        return bool(migrating.pending())
+        return
     if applied:
         say("the tables are emptied; if this fails, muster-server migrate --first-admin NAME makes an administrator")
     with transaction.atomic(), connection.cursor() as cursor:
@@ -161,7 +159,6 @@ def _bring_tables_to(wanted: set[tuple[str, str]], *, say: Callable[[str], None]
             cursor.execute(sql.SQL("DROP FUNCTION {}").format(sql.Identifier(function)))
     executor = MigrationExecutor(connection)
     executor.migrate(_newest(executor, wanted))
-    return bool(migrating.pending())
 
 
 def _newest(executor: MigrationExecutor, wanted: set[tuple[str, str]]) -> list[tuple[str, str]]:

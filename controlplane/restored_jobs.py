@@ -16,7 +16,6 @@ from django.utils import timezone
 from psycopg import sql
 
 from accounts import audit
-from jobs.core.lifecycle import TERMINAL
 from jobs.models import Job, Replica
 
 # Numbers of attempts that were started after the backup are not given again: one may still run, and has closed its number
@@ -32,7 +31,7 @@ def expect(about: dict[str, Any]) -> int:
 
     The next attempt of each job gets a number that none has had. `about`: of the archive.
     """
-    _unfinished().update(attempt_floor=F("attempt") + ATTEMPTS_GO_ON)
+    Job.objects.active().update(attempt_floor=F("attempt") + ATTEMPTS_GO_ON)
     after = {"backup": about["at"], "release": about["release"]}
     audit.record(audit.AuditAction.RESTORED, by=None, after=after)
     return _may_still_run().update(is_restored=True)
@@ -41,7 +40,7 @@ def expect(about: dict[str, Any]) -> int:
 def hold(about: dict[str, Any]) -> int:
     """Keep the processes from visiting unfinished jobs until `release`; returns how many replicas may still run."""
     until = timezone.now() + FOR_GOOD
-    _unfinished().update(lease_owner=OWNER, lease_token=F("lease_token") + 1, lease_expires_at=until)
+    Job.objects.active().update(lease_owner=OWNER, lease_token=F("lease_token") + 1, lease_expires_at=until)
     _note(json.dumps({"restored": {"at": about["at"], "release": about["release"]}}))
     return _may_still_run().count()
 
@@ -53,7 +52,7 @@ def release() -> bool:
         if about is None:
             return False
         expect(about)
-        _unfinished().filter(lease_owner=OWNER).update(lease_owner="", lease_expires_at=None)
+        Job.objects.active().filter(lease_owner=OWNER).update(lease_owner="", lease_expires_at=None)
         _note(None)
     return True
 
@@ -70,10 +69,6 @@ def held() -> dict[str, Any] | None:
 def _note(text: str | None) -> None:
     with connection.cursor() as cursor:
         cursor.execute(sql.SQL("COMMENT ON TABLE {} IS {}").format(sql.Identifier(_TABLE), sql.Literal(text)))
-
-
-def _unfinished() -> QuerySet[Job]:
-    return Job.objects.exclude(phase__in=[str(phase) for phase in TERMINAL])
 
 
 def _may_still_run() -> QuerySet[Replica]:
