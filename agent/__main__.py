@@ -11,7 +11,7 @@ def main() -> int:
     words = sys.argv[1:]
     # The shim first, with nothing else imported: every rank's start waits for it.
     if words[:1] == ["--shim"]:
-        from . import shim
+        from .ranks import shim
 
         return shim.main(words[1:])
     if words[:1] in (["--ray-head"], ["--ray-worker"]):

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, Iterator, NamedTuple
 from urllib.parse import urlsplit
 
-from .pack import Lost
 from .state import Spec, StateFolder
+from .wire.pack import Lost
 
 TIMEOUT_SECONDS = 15
 CLOSED = (401, 403)  # the attempt is over for this agent

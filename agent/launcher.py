@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass
 
 from . import linux
-from .guardian import Guardian
+from .output.guardian import Guardian
 from .state import StateFolder
 
 

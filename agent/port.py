@@ -6,7 +6,7 @@ import re
 import socket
 from typing import Sequence
 
-from .blame import Line
+from .output.blame import Line
 
 LOOPBACK = "127.0.0.1"
 _IN_USE = re.compile(rb"EADDRINUSE|address already in use|errno: 98\b", re.IGNORECASE)

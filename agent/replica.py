@@ -13,19 +13,19 @@ import traceback
 from typing import Any
 
 from . import faultpoints, frameworks, launch, linux, names, port
+from .code.fetching import Fetching
 from .control import ControlPlane
-from .fetching import Fetching
-from .followed import Followed
-from .journal import Journal
 from .launcher import Launcher, Outcome, failed
 from .loop import Loop
-from .mirror import mirror
-from .outbox import Outbox
-from .ranks import NO_RANK, Ranks
-from .salvage import salvage
-from .sample import Sampler
-from .sender import Sender
-from .spool import Spool
+from .output.followed import Followed
+from .output.journal import Journal
+from .output.mirror import mirror
+from .output.outbox import Outbox
+from .output.salvage import salvage
+from .output.sender import Sender
+from .output.spool import Spool
+from .ranks.ranks import NO_RANK, Ranks
+from .ranks.sample import Sampler
 from .state import ENDED, StateFolder
 
 DRAIN_SECONDS = float(os.environ.get("MUSTER_DRAIN_SECONDS", "60"))

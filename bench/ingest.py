@@ -16,7 +16,7 @@ import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from agent.batch import LEVEL
+from agent.wire.batch import LEVEL
 
 from .figures import Figure, Result
 from .procs import Meter, Process, descendants, is_agent, scaled

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Callable, Dict, List, Optional, Sequence
 
-from ..followed import Followed
+from ..output.followed import Followed
 from ..state import Spec, StateFolder
 
 

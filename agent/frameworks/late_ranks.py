@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 
-from .. import shim
+from ..ranks import shim
 
 LOOK_SECONDS = 0.2
 # The lowest rank of the role, where a launcher counts the ranks of each role from 0.

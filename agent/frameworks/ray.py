@@ -12,7 +12,7 @@ import sys
 import tempfile
 from typing import Callable, Dict, List, Optional, Sequence
 
-from ..followed import Followed
+from ..output.followed import Followed
 from ..state import Spec, StateFolder
 from . import interpreters, loopback, ray_hook
 from .base import Framework

@@ -19,8 +19,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Set
 
-from .. import shim
-from ..heard import MOST_NODES
+from ..ranks import shim
+from ..ranks.heard import MOST_NODES
 
 COUNT_SECONDS = 0.1
 FIRST_LOOK_SECONDS = 1.0

@@ -2,8 +2,8 @@
 
 import pytest
 
-from agent.blame import blame, last_words
-from agent.tail import Tail
+from agent.output.blame import blame, last_words
+from agent.output.tail import Tail
 
 FRAMES = 'Traceback (most recent call last):\n  File "train.py", line 9, in <module>\n    step()\n'
 CLOSED = "RuntimeError: [../gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:3244"

@@ -15,8 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from agent import manifest, pack, workspace
-from agent.cache import Cache, Unusable
+from agent.code import workspace
+from agent.code.cache import Cache, Unusable
+from agent.wire import manifest, pack
 from tests.process.agent.bench import Bench
 from tests.support import packs
 from tests.support.fake_control_plane import FakeControlPlane, listed
@@ -136,7 +137,7 @@ def test_anything_a_job_put_into_the_cache_does_not_stop_the_next_job(
 
 
 def test_waiting_for_a_lock_that_is_never_released_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agent.cache.LOCK_SECONDS", 0.1)
+    monkeypatch.setattr("agent.code.cache.LOCK_SECONDS", 0.1)
     cache = Cache(str(tmp_path), limit_bytes=1 << 30)
     with cache.lock(is_cancelled=never):
         with pytest.raises(Unusable, match="another process held"), cache.lock(is_cancelled=never):
@@ -441,7 +442,7 @@ def test_many_agents_use_one_cache_at_once(tmp_path: Path) -> None:
     script = tmp_path / "use.py"
     script.write_text(
         "import io, random, sys\n"
-        "from agent.cache import Cache\n"
+        "from agent.code.cache import Cache\n"
         "import hashlib\n"
         "chance = random.Random(int(sys.argv[2]))\n"
         "cache = Cache(sys.argv[1], limit_bytes=6000)\n"

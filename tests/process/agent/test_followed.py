@@ -4,7 +4,7 @@ import os
 import threading
 from pathlib import Path
 
-from agent.followed import Followed
+from agent.output.followed import Followed
 
 
 class Reader:

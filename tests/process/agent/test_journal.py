@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from agent import journal
-from agent.journal import Journal
-from agent.lines import Splitter
-from agent.salvage import salvage
-from agent.spool import Spool
+from agent.output import journal
+from agent.output.journal import Journal
+from agent.output.lines import Splitter
+from agent.output.salvage import salvage
+from agent.output.spool import Spool
 from agent.state import StateFolder
 from tests.process.agent.bench import Bench
 from tests.support.fake_control_plane import FakeControlPlane
@@ -117,7 +117,7 @@ def test_output_in_the_full_pipes_of_a_stopped_agent_is_recovered(
 KILLED_EARLY = """
 import os, signal, sys, time
 from agent import replica
-from agent.ranks import Ranks
+from agent.ranks.ranks import Ranks
 folder, account = sys.argv[1:]
 def die(self, fd, **_):
     while not os.path.exists(account) or int(open(account).read() or 0) < 100:

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from agent import batch, outbox
-from agent.outbox import Outbox
-from agent.spool import Spool
+from agent.output import outbox
+from agent.output.outbox import Outbox
+from agent.output.spool import Spool
+from agent.wire import batch
 
 MOST_BYTES = 8 << 20  # limit of a batch (docs/wire.md, section 2)
 

@@ -11,13 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from agent import batch, launch, lines, linux, names, nvml
-from agent.blame import TAIL_LINE_BYTES, TAIL_LINES
+from agent import launch, linux, names
 from agent.build import build
 from agent.frameworks import Torchrun
-from agent.spool import Spool
+from agent.output import lines
+from agent.output.blame import TAIL_LINE_BYTES, TAIL_LINES
+from agent.output.spool import Spool
+from agent.output.tail import Tail
+from agent.ranks import nvml
 from agent.state import Spec, StateFolder
-from agent.tail import Tail
+from agent.wire import batch
 from tests.support import fake_nvml
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from agent.sample import Usage
+from agent.ranks.sample import Usage
 
 
 def boot_seconds() -> float:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.mirror import mirror
+from agent.output.mirror import mirror
 from jobs.ingest.container_log_format import Reading, without_stored_lines
 from jobs.ingest.translate import StreamPosition
 from tests.support.builders import batch, item, log_item

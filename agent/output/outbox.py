@@ -10,7 +10,7 @@ import threading
 import time
 from typing import Any, Callable
 
-from . import batch as form
+from ..wire import batch as form
 from .journal import Journal
 from .spool import Spool
 

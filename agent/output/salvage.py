@@ -8,11 +8,11 @@ import os
 import time
 from typing import Callable
 
+from ..state import StateFolder, plain
 from . import journal
 from .lines import Splitter
 from .outbox import Outbox
 from .spool import Spool
-from .state import StateFolder, plain
 
 GUARDIAN_SECONDS = 10.0  # it needs milliseconds; a stopped one must not delay sending what there is
 

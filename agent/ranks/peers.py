@@ -15,8 +15,8 @@ import socket
 import struct
 from typing import Any, Callable
 
+from ..loop import Loop
 from . import heard
-from .loop import Loop
 
 RECEIVE_BYTES = 64 << 10
 LINE_LIMIT_BYTES = 1 << 20

@@ -17,8 +17,9 @@ import socket
 import struct
 import time
 
-from . import journal, linux
-from .state import StateFolder
+from .. import linux
+from ..state import StateFolder
+from . import journal
 
 ROUNDS = 5  # a killed process may just have forked
 PULLS = 64  # a writer that escaped the kill must not keep the guardian forever

@@ -8,10 +8,10 @@ import os
 import time
 from collections.abc import Callable, Iterable
 
+from ..loop import Loop
 from . import blame
 from .journal import Journal
 from .lines import Splitter
-from .loop import Loop
 from .outbox import Outbox
 from .tail import Tail
 

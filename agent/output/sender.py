@@ -7,9 +7,9 @@ import threading
 import time
 from typing import Any, Callable
 
-from . import batch as form
-from . import faultpoints
-from .control import Closed, ControlPlane, Refused, Reply, Unreachable
+from .. import faultpoints
+from ..control import Closed, ControlPlane, Refused, Reply, Unreachable
+from ..wire import batch as form
 from .spool import Spool
 
 FIRST_WAIT_SECONDS = 0.25

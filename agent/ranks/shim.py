@@ -25,7 +25,7 @@ import sys
 import time
 from typing import Any
 
-from . import linux
+from .. import linux
 
 SOCKET_ENV = "MUSTER_REPORT"
 CONNECT_SECONDS = 5.0

@@ -6,10 +6,10 @@ import random
 import threading
 from typing import Callable
 
+from ..control import Closed, ControlPlane, Unreachable
+from ..state import Spec, StateFolder
+from ..wire.pack import Damaged
 from . import workspace
-from .control import Closed, ControlPlane, Unreachable
-from .pack import Damaged
-from .state import Spec, StateFolder
 
 LONGEST_WAIT_SECONDS = 5.0
 DAMAGED_TRIES = 3  # a file that is wrong every time is wrong where it is stored

@@ -7,8 +7,9 @@ import threading
 import time
 from typing import Callable
 
-from . import linux, nvml
-from .outbox import Outbox
+from .. import linux
+from ..output.outbox import Outbox
+from . import nvml
 from .ranks import Rank, Ranks
 
 EVERY_SECONDS = 2.0

@@ -10,12 +10,14 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, Callable
 
-from . import blame, heard, linux
-from .journal import Journal
-from .loop import Loop
-from .outbox import Outbox
+from .. import linux
+from ..loop import Loop
+from ..output import blame
+from ..output.journal import Journal
+from ..output.outbox import Outbox
+from ..output.streams import Stream
+from . import heard
 from .peers import Peer, Server
-from .streams import Stream
 
 NO_RANK = -1  # the launcher, and processes that report without a RANK
 IMPOSSIBLE = -2  # processes whose RANK is no number of a rank; what they report is dropped

@@ -16,8 +16,8 @@ import tempfile
 import time
 from typing import IO, Callable, Iterable, Iterator, List, Tuple
 
-from . import faultpoints
-from .state import plain
+from .. import faultpoints
+from ..state import plain
 
 PIECE_BYTES = 1 << 18
 WAIT_SECONDS = 0.05

@@ -8,12 +8,13 @@ import shutil
 import stat
 from typing import Callable, Iterable, Iterator, List, Optional, Set
 
-from . import faultpoints, manifest, pack
+from .. import faultpoints
+from ..control import ControlPlane, Listed, Unreachable
+from ..state import Spec, StateFolder
+from ..wire import manifest, pack
+from ..wire.manifest import EXECUTABLE, LINK, Entry, Unsafe
+from ..wire.pack import Lost
 from .cache import Cache, Unusable
-from .control import ControlPlane, Listed, Unreachable
-from .manifest import EXECUTABLE, LINK, Entry, Unsafe
-from .pack import Lost
-from .state import Spec, StateFolder
 
 ROUNDS = 3  # of fetching files that disappeared from the cache
 TEAM = re.compile("[0-9A-Za-z-]{1,40}")

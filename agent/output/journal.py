@@ -3,7 +3,7 @@
 splice(2) moves bytes from a pipe into the file within one call, so at every instant each byte is in the pipe, in the
 file or in a batch. A journal has the number of the batch that its lines will be in; it is removed once that batch
 exists, and is ignored beside it. The guardian adds what is left in the pipes, and `--drain` makes the batch
-(agent/salvage.py).
+(agent/output/salvage.py).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import time
 from dataclasses import dataclass
 from typing import Any, Iterator, NamedTuple, Protocol
 
+from ..state import plain
 from .spool import SUFFIX as BATCH
-from .state import plain
 
 SUFFIX = ".journal"
 TAKE_BYTES = 256 << 10
@@ -38,13 +38,13 @@ class Entry(NamedTuple):
 
 
 class Splits(Protocol):
-    """The state of a pipe's splitter between two reads (agent/lines.py)."""
+    """The state of a pipe's splitter between two reads (agent/output/lines.py)."""
 
     def halves(self) -> tuple[bytes, bytes]: ...
 
 
 class Keeps(Protocol):
-    """The holder of the pipes after the agent's death (agent/guardian.py)."""
+    """The holder of the pipes after the agent's death (agent/output/guardian.py)."""
 
     def keep(self, pipe: int, *, stream: int, rank: int) -> None: ...
 

@@ -12,9 +12,9 @@ import struct
 import threading
 from typing import Any, Callable
 
-from . import batch as form
-from . import faultpoints
-from .state import plain
+from .. import faultpoints
+from ..state import plain
+from ..wire import batch as form
 
 LIMIT_BYTES = int(os.environ.get("MUSTER_SPOOL_BYTES", 256 << 20))
 SUFFIX = ".batch"
