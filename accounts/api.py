@@ -16,8 +16,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from common.error_responses import refusal
 from common.errors import InvalidInput, NotAllowed, Problem
+from common.http.error_responses import refusal
 
 from . import audit, tokens
 from .models import Token, User

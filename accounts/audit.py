@@ -13,9 +13,10 @@ from typing import Any
 from django.db import transaction
 from django.db.models import Model, QuerySet
 
-from common import doorbell, log_config
 from common.errors import NotAllowed
-from common.request_origin import origin
+from common.http.request_origin import origin
+from common.signals import doorbell
+from common.telemetry import log_config
 
 from .models import AuditEntry, Team, Token, User
 from .permissions import Act, is_platform_admin, teams_where

@@ -6,8 +6,8 @@ from rest_framework import generics
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from common.filters import StrictFilters
-from common.rest import Paging
+from common.http.filters import StrictFilters
+from common.http.rest import Paging
 
 from . import audit
 from .filters import AuditFilters

@@ -5,7 +5,7 @@ from typing import Any
 from django_filters import CharFilter
 from drf_spectacular.utils import extend_schema_field
 
-from common.filters import Filters
+from common.http.filters import Filters
 
 
 def _text(column: str, *, most: int) -> Any:

@@ -7,7 +7,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from common.rest import Paging
+from common.http.rest import Paging
 
 from . import members
 from .models import Membership, Team, User

@@ -8,7 +8,7 @@ from rest_framework import generics
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from common.rest import Paging
+from common.http.rest import Paging
 
 from . import tokens
 from .models import Token

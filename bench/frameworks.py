@@ -17,7 +17,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from common.process_environ import environs
+from common.machine.process_environ import environs
 from embedded.ports import free_port
 from jobs.frameworks.monarch import BOOTSTRAP
 

@@ -8,7 +8,7 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 from redis import ConnectionPool
 from redis.exceptions import RedisError
 
-from .db_timeout import PatientConnection
+from .db.db_timeout import PatientConnection
 from .environment import BadSetting
 
 # Query parameters passed on to libpq. Any other is refused: a misspelt sslmode would silently mean no TLS.
@@ -129,7 +129,7 @@ def files(url: str, *, name: str = "MUSTER_FILES") -> dict[str, Any]:
         "bucket": bucket, "prefix": unquote(parts.path.strip("/")), "endpoint": endpoint, "region": query.get("region", ""),
         "access_key": unquote(parts.username or ""), "secret_key": unquote(parts.password or ""),
     }  # fmt: skip
-    return {"BACKEND": "common.object_storage.ObjectStorage", "OPTIONS": options}
+    return {"BACKEND": "common.files.object_storage.ObjectStorage", "OPTIONS": options}
 
 
 def collector(url: str, *, name: str) -> str:

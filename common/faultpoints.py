@@ -19,7 +19,7 @@ from pathlib import Path
 
 from django.db import transaction
 
-from . import traces
+from .telemetry import traces
 
 # One for every transaction and every external call, except where one transaction of Postgres is all there is (accounts,
 # queues); tests/unit/project/test_faultpoints.py finds those without one.

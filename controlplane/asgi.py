@@ -5,7 +5,7 @@ import sys
 
 from django.core.asgi import get_asgi_application
 
-from common import gc_tuning
+from common.machine import gc_tuning
 
 # How long a computing thread keeps the interpreter from the others. A request hops between threads a dozen times and
 # waits at each hop. Beside six downloads of a log a small request took 140 ms with Python's 5 ms and 68 ms with 1 ms
@@ -18,9 +18,9 @@ django_pages = get_asgi_application()
 from django.conf import settings  # noqa: E402
 from django.urls import reverse  # noqa: E402
 
-from common import traces  # noqa: E402
-from common.db_timeout import answer_within  # noqa: E402
+from common.db.db_timeout import answer_within  # noqa: E402
 from common.startup_checks import announce  # noqa: E402
+from common.telemetry import traces  # noqa: E402
 from controlplane import metrics  # noqa: E402
 from controlplane.form_input import CarefulRequest  # noqa: E402
 from controlplane.limits import Bounded  # noqa: E402

@@ -2,7 +2,7 @@
 
 Tables are copied by Postgres' COPY, so no program of Postgres is needed and the archive suits every version of it
 (docs/adr/0029-backups-by-copy.md). Files follow when the transaction is over; none is deleted meanwhile
-(common/file_deletion.py), and a file never changes once a row names it.
+(common/files/file_deletion.py), and a file never changes once a row names it.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ from django.utils import timezone
 from psycopg import sql
 
 from accounts.models import SignIn
-from common import file_deletion
+from common.files import file_deletion
 from jobs.logs import storage
 from workspaces import files
 

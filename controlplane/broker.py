@@ -10,7 +10,7 @@ from celery.beat import PersistentScheduler
 from celery.worker import state
 from celery.worker.consumer.consumer import Consumer
 
-from common import redis_trouble
+from common.signals import redis_trouble
 
 PAUSE_SECONDS = 2.0  # before the next try
 # Of kombu's Connection.ensure_connection: always the same pause, and without end.

@@ -9,8 +9,9 @@ from celery import Celery
 from celery.signals import setup_logging, task_failure, task_postrun, task_prerun, worker_init
 from django.conf import settings
 
-from common import measures, request_ids, traces
-from common.doorbell import CAUSE
+from common.http import request_ids
+from common.signals.doorbell import CAUSE
+from common.telemetry import measures, traces
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
 app = Celery("muster", task_cls="controlplane.traced:TracedTask")

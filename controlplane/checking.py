@@ -20,8 +20,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from common import doorbell, file_store, redis_trouble
 from common.errors import ClusterError
+from common.files import file_store
+from common.signals import doorbell, redis_trouble
 from common.text import format_bytes
 from jobs import clusters
 from queues.models import Queue
@@ -186,7 +187,7 @@ def _traces() -> Iterator[Finding]:
     """Send the collector nothing, as it would get spans."""
     if not settings.MUSTER_TRACES:
         return
-    from common import trace_export  # which imports OpenTelemetry
+    from common.telemetry import trace_export  # which imports OpenTelemetry
 
     if said := trace_export.obstacle(settings.MUSTER_TRACES, headers=settings.MUSTER_TRACES_HEADERS):
         remedy = "MUSTER_TRACES=http://HOST:4318, its credentials in OTEL_EXPORTER_OTLP_HEADERS (docs/traces.md)"

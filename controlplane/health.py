@@ -11,7 +11,7 @@ from django.views.decorators.http import require_safe
 from redis import Redis
 from redis.exceptions import RedisError
 
-from common.leadership import own_connection
+from common.db.leadership import own_connection
 
 PROBE_SECONDS = 2  # kubelets and load balancers wait a few seconds
 KEPT_SECONDS = 1.0

@@ -23,9 +23,9 @@ from accounts.authentication import user_of_token
 from accounts.permissions import teams_where
 from accounts.roles import Act
 from accounts.signin.session_list import user_of_session
-from common.error_responses import refusal
 from common.errors import Problem
-from common.middleware import ALIVE
+from common.http.error_responses import refusal
+from common.http.middleware import ALIVE
 from workspaces.parsers import MAX_JSON_BYTES
 
 from .room import App, Message, Receive, Room, Send, agent_sender, session_key

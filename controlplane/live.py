@@ -10,8 +10,8 @@ from django.views.decorators.http import require_safe
 
 from accounts.access import Access
 from accounts.permissions import readable_teams
-from common.error_responses import refusal
-from common.hints import (
+from common.http.error_responses import refusal
+from common.signals.hints import (
     COME_AGAIN_SECONDS,
     HEARTBEAT_SECONDS,
     LIFETIME_SECONDS,

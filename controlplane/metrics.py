@@ -20,10 +20,10 @@ from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from prometheus_client.core import GaugeMetricFamily as Gauges
 
-from common import measures
-from common.error_responses import is_program
-from common.hints import open_streams
-from common.middleware import Middleware
+from common.http.error_responses import is_program
+from common.http.middleware import Middleware
+from common.signals.hints import open_streams
+from common.telemetry import measures
 from jobs import clusters
 from jobs.core.lifecycle import HOLDS_QUOTA, Phase
 from jobs.models import AttemptFailure, Job, Replica

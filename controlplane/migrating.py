@@ -14,8 +14,8 @@ from django.db.migrations.executor import MigrationExecutor
 from django.db.migrations.loader import MigrationLoader
 
 from accounts import people
+from common.db.leadership import Leadership, own_connection
 from common.errors import InvalidInput
-from common.leadership import Leadership, own_connection
 
 from . import restored_jobs
 
@@ -69,7 +69,7 @@ def migrate(*, first_admin: str | None, say: Callable[[str], None], within: floa
     """Apply what is missing, one process at a time; yields what was done. Raises MigrationFailed.
 
     Each migration is a transaction of its own, so one that fails leaves nothing of itself. Only those that build
-    indexes beside running processes are not, and their steps can be repeated (common/migration_operations.py).
+    indexes beside running processes are not, and their steps can be repeated (common/db/migration_operations.py).
     `within`: for how many seconds it waits for Postgres and for its turn; None for without end.
     """
     end = None if within is None else time.monotonic() + within

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 from django.core.files.base import File
 from django.core.files.storage import default_storage
 
-from common import file_deletion
-from common.file_store import MovingStorage
+from common.files import file_deletion
+from common.files.file_store import MovingStorage
 from jobs.logs import storage
 from workspaces import files
 

@@ -1,4 +1,4 @@
-"""Request rate limits, with the buckets of common/rates.py, by user, address or agent.
+"""Request rate limits, with the buckets of common/limits/rates.py, by user, address or agent.
 
 Limits are generous: they stop runaway scripts and password guessing, not people, agents or a busy script.
 """
@@ -11,11 +11,11 @@ from django.http import HttpRequest, HttpResponse
 from rest_framework.request import Request
 from rest_framework.throttling import BaseThrottle
 
-from common.error_responses import refusal
 from common.errors import Busy
-from common.middleware import ALIVE
-from common.request_origin import origin_of
-from common.shared_rates import buckets
+from common.http.error_responses import refusal
+from common.http.middleware import ALIVE
+from common.http.request_origin import origin_of
+from common.limits.shared_rates import buckets
 from jobs.ingest.agent_tokens import bearer
 
 

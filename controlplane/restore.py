@@ -21,7 +21,7 @@ from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
 from psycopg import sql
 
-from common.leadership import Leadership
+from common.db.leadership import Leadership
 from jobs.models import Job
 
 from . import migrating, restored_jobs

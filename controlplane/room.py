@@ -17,8 +17,8 @@ from django.http import HttpRequest, HttpResponse
 from django.http.cookie import parse_cookie
 from django.utils.functional import SimpleLazyObject
 
-from common.error_responses import problem_details
-from common.request_origin import client_address
+from common.http.error_responses import problem_details
+from common.http.request_origin import client_address
 from jobs.ingest.agent_tokens import bearer
 
 log = logging.getLogger(__name__)

@@ -3,7 +3,7 @@
 from django.conf import settings
 from django.http import HttpResponse
 
-from common.middleware import Middleware
+from common.http.middleware import Middleware
 
 # Nothing inline and nothing from elsewhere: whatever a log line or a job name smuggles into a page stays text.
 POLICY = "; ".join(

@@ -15,7 +15,9 @@ from typing import Any, TypeVar
 
 from django.core.exceptions import ImproperlyConfigured
 
-from common import addresses, environment, job_user, log_config
+from common import addresses, environment
+from common.machine import job_user
+from common.telemetry import log_config
 
 from . import npm
 
@@ -122,16 +124,16 @@ if MUSTER_TRACES_SAMPLE > 1:
 MUSTER_TRACES_HEADERS = _secret("OTEL_EXPORTER_OTLP_HEADERS")
 
 MIDDLEWARE = [
-    "common.db_connections.GiveBack",
-    "common.request_ids.NoteRequestId",
+    "common.db.db_connections.GiveBack",
+    "common.http.request_ids.NoteRequestId",
     *(["controlplane.traced.Traced"] if MUSTER_TRACES else []),
     "controlplane.metrics.Timed",
     "django.middleware.security.SecurityMiddleware",
     "controlplane.security.SecurityHeaders",
-    "common.error_responses.Fragments",
+    "common.http.error_responses.Fragments",
     "controlplane.limits.Limits",
-    "common.rest.ConditionalGet",
-    "common.request_origin.NoteOrigin",
+    "common.http.rest.ConditionalGet",
+    "common.http.request_origin.NoteOrigin",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
@@ -198,7 +200,7 @@ AXES_SENSITIVE_PARAMETERS = ["csrfmiddlewaretoken", "password"]
 AXES_VERBOSE = False
 AXES_CLIENT_STR_CALLABLE = "accounts.signin.lockout.who"
 LOGIN_URL = "login"
-CSRF_FAILURE_VIEW = "common.error_responses.forged"
+CSRF_FAILURE_VIEW = "common.http.error_responses.forged"
 LOGIN_REDIRECT_URL = "jobs"
 LOGOUT_REDIRECT_URL = "login"
 USE_TZ = True
@@ -221,7 +223,7 @@ with _reading():
     _old = _secret("MUSTER_OLD_FILES")
     _old_files = addresses.files("" if _old == "folder" else _old, name="MUSTER_OLD_FILES")
 if _old:
-    _files = {"BACKEND": "common.file_store.MovingStorage", "OPTIONS": {"new": _files, "old": _old_files}}
+    _files = {"BACKEND": "common.files.file_store.MovingStorage", "OPTIONS": {"new": _files, "old": _old_files}}
 STORAGES = {
     "default": _files,
     # Collected files have their hash in their name, so that browsers keep them for good.
@@ -339,10 +341,10 @@ REST_FRAMEWORK = {
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
-    "DEFAULT_PARSER_CLASSES": ["common.json_input.StrictJSONParser"],
+    "DEFAULT_PARSER_CLASSES": ["common.http.json_input.StrictJSONParser"],
     "DEFAULT_THROTTLE_CLASSES": ["controlplane.rates.UserRate"],
     "DEFAULT_METADATA_CLASS": None,  # OPTIONS returns nothing; the schema describes the API
-    "EXCEPTION_HANDLER": "common.rest.problem",
+    "EXCEPTION_HANDLER": "common.http.rest.problem",
     "UNAUTHENTICATED_USER": "django.contrib.auth.models.AnonymousUser",
 }
 SPECTACULAR_SETTINGS = {

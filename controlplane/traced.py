@@ -1,4 +1,4 @@
-"""The spans of requests and of tasks (common/traces.py, docs/traces.md)."""
+"""The spans of requests and of tasks (common/telemetry/traces.py, docs/traces.md)."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
@@ -8,8 +8,9 @@ from typing import Any
 from celery import Task
 from django.http import HttpRequest, HttpResponse
 
-from common import request_ids, traces
-from common.middleware import ALIVE, Middleware
+from common.http import request_ids
+from common.http.middleware import ALIVE, Middleware
+from common.telemetry import traces
 
 PROBES = frozenset({ALIVE, "/readyz"})  # asked every few seconds for good
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})

@@ -3,7 +3,7 @@
 from django.contrib.auth.decorators import login_required
 from django.urls import include, path
 
-from common import error_responses
+from common.http import error_responses
 
 from . import client_download, health, live
 from .docs_page import ApiDocs

@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from common import trees
+from common.machine import trees
 
 from . import EmbeddedError, instance
 from .demo import Demo

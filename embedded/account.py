@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from common.job_user import bare_environment
+from common.machine.job_user import bare_environment
 
 from . import EmbeddedError
 

@@ -8,8 +8,8 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
-from common import trees
-from common.process_environ import environs, pids
+from common.machine import trees
+from common.machine.process_environ import environs, pids
 
 from .files import read_foreign_json
 from .processes import Identity, identity, is_alive, send, wait_gone

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from common import trees
+from common.machine import trees
 
 from . import EmbeddedError
 from .account import Account, can_run, give

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from common.environment import BadSetting, unfolded
-from common.job_user import JobUser
+from common.machine.job_user import JobUser
 
 from . import EmbeddedError
 from .agents import end_agents

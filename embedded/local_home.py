@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from common import job_user, trees
-from common.job_user import BadJobUser, JobUser
+from common.machine import job_user, trees
+from common.machine.job_user import BadJobUser, JobUser
 
 from . import EmbeddedError
 from .account import Account, server_account

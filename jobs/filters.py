@@ -2,7 +2,7 @@
 
 from django_filters import CharFilter
 
-from common.filters import Filters, WordsFilter
+from common.http.filters import Filters, WordsFilter
 
 from .core.failure_kinds import Kind
 from .core.lifecycle import TERMINAL, Phase

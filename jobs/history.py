@@ -1,6 +1,7 @@
 """Notes in a job's history about its reports: written once per attempt, however often the cause recurs."""
 
-from common import doorbell, faultpoints
+from common import faultpoints
+from common.signals import doorbell
 from jobs.models import Job, JobEvent
 
 MOST_REMEMBERED = 10_000

@@ -17,8 +17,9 @@ from django.utils.crypto import salted_hmac
 from accounts import audit
 from accounts.models import Team, User
 from accounts.permissions import Act, require
-from common import doorbell, faultpoints
+from common import faultpoints
 from common.errors import Conflict, InvalidInput, InvalidSpec, Problem
+from common.signals import doorbell
 from jobs.clusters.replica_file import volume_variable
 from jobs.core.lifecycle import Phase
 from jobs.core.plan import Role, slots_of

@@ -10,7 +10,8 @@ from celery import shared_task
 from celery.signals import worker_init
 from django.utils import timezone
 
-from common import doorbell, gc_tuning
+from common.machine import gc_tuning
+from common.signals import doorbell
 
 from .analysis import rollups
 from .control import orphans, sweeper

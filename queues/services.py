@@ -15,8 +15,8 @@ from accounts import audit
 from accounts.audit import AuditAction
 from accounts.models import Team, User
 from accounts.permissions import Act, is_platform_admin, require, require_platform_admin
-from common import doorbell
 from common.errors import Conflict, InvalidInput, Problem
+from common.signals import doorbell
 
 from .models import Ceiling, Queue, Resource
 

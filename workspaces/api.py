@@ -21,7 +21,7 @@ from rest_framework.views import APIView
 from accounts.models import Team, User
 from accounts.permissions import Act, may
 from common.errors import InvalidInput, NotAllowed, Problem
-from common.rest import Paging, listed
+from common.http.rest import Paging, listed
 
 from . import reading, sent, services
 from .manifest import Entry

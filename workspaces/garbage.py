@@ -18,7 +18,8 @@ from django.db.models import Count, F, Q, Sum
 from django.utils import timezone
 
 from accounts.models import Team
-from common import faultpoints, file_deletion
+from common import faultpoints
+from common.files import file_deletion
 
 from . import files, frames, manifest
 from .models import Blob, Pack, TeamStore, Workspace

@@ -8,8 +8,8 @@ from typing import Any
 from rest_framework.exceptions import ParseError
 from rest_framework.parsers import BaseParser
 
-from common import json_input
 from common.errors import InvalidInput, Problem
+from common.http import json_input
 
 MAX_JSON_BYTES = 48 << 20  # 100,000 files with long paths
 PIECE_BYTES = 1 << 16

@@ -15,9 +15,9 @@ from django.db.models import QuerySet
 
 from accounts.models import User
 from accounts.permissions import readable_teams
-from common.db_connections import give_back
+from common.db.db_connections import give_back
 from common.errors import InvalidInput, MusterError, Problem
-from common.turns import ThreadTurns
+from common.limits.turns import ThreadTurns
 
 from . import files, frames, manifest
 from .difference import Difference, difference, to_read

@@ -17,9 +17,9 @@ from django.utils import timezone
 from accounts.models import Team, User
 from accounts.permissions import Act, require
 from common import faultpoints
-from common.db_connections import give_back
+from common.db.db_connections import give_back
 from common.errors import InvalidInput, MusterError, Problem
-from common.turns import ThreadTurns
+from common.limits.turns import ThreadTurns
 
 from . import files, frames, manifest, reading
 from .manifest import Entry

@@ -2,7 +2,7 @@
 
 from django.db import migrations, models
 
-from common.migration_operations import AddIndexConcurrently
+from common.db.migration_operations import AddIndexConcurrently
 
 
 class Migration(migrations.Migration):

@@ -11,8 +11,8 @@ from django.shortcuts import render
 from django.utils import timezone
 
 from accounts.models import User
-from common.error_responses import is_program, refusal
-from common.request_origin import origin_of
+from common.http.error_responses import is_program, refusal
+from common.http.request_origin import origin_of
 
 
 def client_address(request: HttpRequest) -> str | None:

@@ -7,9 +7,9 @@ import os
 
 from django.contrib.auth.hashers import PBKDF2PasswordHasher
 
-from common.db_connections import give_back
-from common.request_origin import origin
-from common.turns import ThreadTurns
+from common.db.db_connections import give_back
+from common.http.request_origin import origin
+from common.limits.turns import ThreadTurns
 
 AT_ONCE = max(1, (os.cpu_count() or 1) // 2)  # the other cores are for pages
 MOST_WAITING = 4  # per address

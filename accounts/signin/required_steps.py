@@ -8,7 +8,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
 from accounts.models import User
-from common.error_responses import is_program, refusal
+from common.http.error_responses import is_program, refusal
 
 from . import initial_password, second_factor
 

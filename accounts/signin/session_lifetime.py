@@ -11,8 +11,8 @@ from django.contrib.auth.signals import user_logged_in
 from django.dispatch import receiver
 from django.http import HttpRequest, HttpResponse
 
-from common.middleware import ALIVE
-from common.request_origin import origin
+from common.http.middleware import ALIVE
+from common.http.request_origin import origin
 
 SINCE, SEEN, FROM, AGENT = "signed_in_at", "seen_at", "from", "agent"
 APART = ("/api/v1/login",)  # returns a token: the session of a browser that sends its cookie along is unrelated

@@ -14,7 +14,8 @@ from dataclasses import asdict
 from django.db import InterfaceError, OperationalError
 from django.utils import timezone
 
-from common import doorbell, faultpoints
+from common import faultpoints
+from common.signals import doorbell
 from jobs.core.failure_kinds import Kind
 from jobs.core.lifecycle import Phase, StopReason
 from jobs.core.verdict import ReplicaState, Seen

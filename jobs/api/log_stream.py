@@ -14,9 +14,9 @@ from rest_framework.exceptions import Throttled
 from rest_framework.renderers import JSONRenderer
 
 from accounts.access import Access
-from common import hints
-from common.db_connections import AWAY
-from common.streaming import aside_for
+from common.db.db_connections import AWAY
+from common.http.streaming import aside_for
+from common.signals import hints
 from jobs.core.cursor import decode
 from jobs.logs import reader, search
 from jobs.models import Job

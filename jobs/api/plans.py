@@ -7,7 +7,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from common.rest import listed
+from common.http.rest import listed
 from jobs import frameworks, services
 from jobs.core.fields import FIELDS
 from jobs.core.plan import world_size

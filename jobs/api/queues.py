@@ -12,7 +12,7 @@ from rest_framework.views import APIView
 from accounts import members
 from accounts.models import Team, User
 from common.errors import InvalidInput, Problem
-from common.rest import Paging, listed
+from common.http.rest import Paging, listed
 from jobs.analysis.usage import over_quota_warning, with_use
 from queues import services
 from queues.models import Queue, Resource

@@ -6,7 +6,7 @@ from django.utils import timezone
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from common.rest import BoundedList
+from common.http.rest import BoundedList
 from jobs import frameworks
 from jobs.analysis import failures
 from jobs.analysis.progress import progress

@@ -15,9 +15,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.serializers import BaseSerializer
 
-from common.filters import StrictFilters
-from common.rest import Paging, listed
-from common.streaming import text_response
+from common.http.filters import StrictFilters
+from common.http.rest import Paging, listed
+from common.http.streaming import text_response
 from jobs import services
 from jobs.analysis import attempts, failures, metrics
 from jobs.analysis.progress import progress

@@ -11,7 +11,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from accounts.serializers import Sent
-from common.rest import BoundedList, Paging
+from common.http.rest import BoundedList, Paging
 from jobs.models import Delivery, Webhook
 from jobs.webhooks import addresses, sending, services
 from jobs.webhooks.events import Choice, Event

@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from common import faultpoints, measures, traces
+from common import faultpoints
 from common.errors import LeaseLost, Refused, Sealed, Unreachable
+from common.telemetry import measures, traces
 from jobs.clusters import Cluster, Expected
 from jobs.core.lifecycle import ON_CLUSTER, STOP_TICK, JobView, Phase, Step, StopReason, decide
 from jobs.core.plan import Plan

@@ -13,7 +13,8 @@ from typing import Any
 
 from django.db import connection
 
-from common import doorbell, faultpoints
+from common import faultpoints
+from common.signals import doorbell
 from jobs.core.lifecycle import ON_CLUSTER
 from jobs.core.verdict import ENDED, ReplicaSeen, ReplicaState, ReplicaUpdate
 

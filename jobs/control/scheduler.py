@@ -8,7 +8,9 @@ from django.db import connection, transaction
 from django.db.models import Q, Sum
 from django.utils import timezone
 
-from common import doorbell, faultpoints, measures
+from common import faultpoints
+from common.signals import doorbell
+from common.telemetry import measures
 from jobs import clusters
 from jobs.core.lifecycle import Phase
 from jobs.core.verdict import RoleView

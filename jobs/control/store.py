@@ -11,8 +11,11 @@ from django.conf import settings
 from django.db import connection, transaction
 from django.db.models import QuerySet
 
-from common import db_connections, doorbell, faultpoints, measures
+from common import faultpoints
+from common.db import db_connections
 from common.errors import LeaseLost, Refused
+from common.signals import doorbell
+from common.telemetry import measures
 from jobs import frameworks, history, trust
 from jobs.analysis import failure_rows, failures
 from jobs.core import exits, lease, volumes

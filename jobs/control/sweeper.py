@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from django.db import connections
 from django.utils import timezone
 
-from common import measures, traces
+from common.telemetry import measures, traces
 from jobs import clusters
 from jobs.models import Job
 

@@ -13,8 +13,10 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import DatabaseError, connections
 from django.utils import timezone
 
-from common import doorbell, faultpoints, traces
+from common import faultpoints
 from common.errors import ClusterError
+from common.signals import doorbell
+from common.telemetry import traces
 from jobs import clusters
 from jobs.core.verdict import ReplicaUpdate
 

@@ -10,8 +10,9 @@ from django.conf import settings
 from django.db import IntegrityError
 from django.utils import timezone
 
-from common import doorbell, faultpoints
+from common import faultpoints
 from common.errors import NotAllowed
+from common.signals import doorbell
 from jobs import frameworks
 from jobs.analysis import failure_rows
 from jobs.core import thinning, unexpected_ranks

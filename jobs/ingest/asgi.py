@@ -16,8 +16,8 @@ from typing import Any
 
 from django.conf import settings
 
-from common import measures, traces
-from common.shared_rates import buckets
+from common.limits.shared_rates import buckets
+from common.telemetry import measures, traces
 from jobs.core.agent_identity import AgentIdentity
 from jobs.core.batch import MAX_BATCH_BYTES
 

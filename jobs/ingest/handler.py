@@ -7,8 +7,8 @@ from typing import Any
 
 from django.db import DatabaseError, DataError, IntegrityError, connection
 
-from common import measures
 from common.errors import InvalidInput, NotAllowed
+from common.telemetry import measures
 from jobs.core.agent_identity import AgentIdentity
 from jobs.core.batch import parse
 from jobs.logs.storage import NoRoom

@@ -6,7 +6,7 @@ from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_http_methods
 
 from common.errors import InvalidInput
-from common.streaming import gathered, streamed
+from common.http.streaming import gathered, streamed
 from jobs.core.agent_identity import AgentIdentity
 from jobs.models import Job
 from workspaces import reading

@@ -15,8 +15,11 @@ from django.utils import timezone
 from accounts import audit
 from accounts.models import User
 from accounts.permissions import Act, require
-from common import doorbell, faultpoints, file_deletion, trees
+from common import faultpoints
 from common.errors import Conflict
+from common.files import file_deletion
+from common.machine import trees
+from common.signals import doorbell
 from common.text import format_bytes
 from jobs.core.lifecycle import HOLDS_QUOTA
 from jobs.models import Job, JobEvent, LogSegment

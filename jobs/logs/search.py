@@ -7,9 +7,9 @@ from typing import NamedTuple, cast
 
 import re2
 
-from common.db_connections import give_back
+from common.db.db_connections import give_back
 from common.errors import InvalidInput, Problem
-from common.turns import ThreadTurns
+from common.limits.turns import ThreadTurns
 from jobs.core.cursor import Cursor
 from jobs.models import Job
 

@@ -8,7 +8,8 @@ from contextlib import suppress
 from django.core.files.base import ContentFile
 from django.core.files.storage import default_storage
 
-from common import faultpoints, file_store
+from common import faultpoints
+from common.files import file_store
 from jobs.core.agent_identity import AgentIdentity
 from jobs.models import LogSegment
 

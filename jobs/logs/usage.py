@@ -12,7 +12,7 @@ from django.conf import settings
 from django.core.files.storage import default_storage
 from django.db import connection
 
-from common import file_store
+from common.files import file_store
 from common.text import format_bytes
 from jobs.core.thinning import Level, level
 

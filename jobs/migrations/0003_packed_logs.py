@@ -1,6 +1,6 @@
 from django.db import migrations, models
 
-from common.migration_operations import AddField, AddIndexConcurrently
+from common.db.migration_operations import AddField, AddIndexConcurrently
 
 
 class Migration(migrations.Migration):

@@ -1,7 +1,7 @@
 from django.contrib.postgres.operations import RemoveIndexConcurrently
 from django.db import migrations, models
 
-from common.migration_operations import AddIndexConcurrently
+from common.db.migration_operations import AddIndexConcurrently
 
 
 class Migration(migrations.Migration):

@@ -1,6 +1,6 @@
 from django.db import migrations, models
 
-from common.migration_operations import AddIndexConcurrently
+from common.db.migration_operations import AddIndexConcurrently
 
 
 class Migration(migrations.Migration):

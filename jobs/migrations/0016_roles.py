@@ -1,6 +1,6 @@
 from django.db import migrations, models
 
-from common.migration_operations import AddField
+from common.db.migration_operations import AddField
 
 BATCH = 2000  # ids in one transaction: rows of running jobs are locked only briefly
 

@@ -13,8 +13,8 @@ from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_POST
 
-from common.error_responses import refusal
 from common.errors import Conflict, InvalidInput, NotAllowed
+from common.http.error_responses import refusal
 from jobs import services
 from jobs.logs import retention
 from jobs.models import Job

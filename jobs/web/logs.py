@@ -13,7 +13,7 @@ from django.views.decorators.http import require_safe
 
 from accounts.permissions import Act, may
 from common.errors import InvalidInput
-from common.streaming import text_response
+from common.http.streaming import text_response
 from common.text import plain
 from jobs.analysis import failures
 from jobs.core.cursor import Cursor

@@ -10,7 +10,7 @@ from django.utils.cache import patch_vary_headers
 from django_htmx.middleware import HtmxDetails
 
 from accounts.models import User
-from common.compression import compressed
+from common.http.compression import compressed
 from common.text import inert
 from jobs.models import Job
 

@@ -13,7 +13,7 @@ from datetime import datetime
 from django.db import connections
 from django.utils import timezone
 
-from common import db_connections
+from common.db import db_connections
 
 from . import sending
 from .sending import Claim

@@ -12,8 +12,8 @@ from typing import Any
 from django.conf import settings
 from django.db import connection
 
-from common import redaction
 from common.errors import Refused
+from common.telemetry import redaction
 from common.text import plain
 from jobs.analysis import failures
 from jobs.models import Delivery, Job

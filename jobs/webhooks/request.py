@@ -9,7 +9,7 @@ from functools import lru_cache
 
 import httpx
 
-from common.redaction import one_line, without_secrets
+from common.telemetry.redaction import one_line, without_secrets
 
 from .addresses import Target
 

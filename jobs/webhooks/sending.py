@@ -16,8 +16,10 @@ from django.conf import settings
 from django.db.models import Min, Q
 from django.utils import timezone
 
-from common import db_connections, faultpoints, measures, traces
+from common import faultpoints
+from common.db import db_connections
 from common.errors import InvalidInput, MusterError
+from common.telemetry import measures, traces
 from jobs.models import Delivery, Webhook
 
 from . import addresses, sealing, signing, slack

@@ -18,9 +18,9 @@ import psutil
 import pytest
 
 from agent.build import build
-from common import job_user, trees
 from common.errors import Refused
-from common.job_user import BadJobUser, JobUser
+from common.machine import job_user, trees
+from common.machine.job_user import BadJobUser, JobUser
 from embedded import EmbeddedError, account, local_home
 from embedded.agents import end_agents, living
 from embedded.files import read_json

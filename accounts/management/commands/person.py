@@ -10,8 +10,8 @@ from django.core.management.base import BaseCommand, CommandError
 
 from accounts import people
 from accounts.models import Role, Team
-from common import doorbell
 from common.errors import Conflict, InvalidInput
+from common.signals import doorbell
 
 
 class Command(BaseCommand):

@@ -10,7 +10,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand
 
-from common.leadership import Leadership
+from common.db.leadership import Leadership
 from controlplane.celery import app
 
 

@@ -7,8 +7,9 @@ from typing import Any
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError
 
-from common import gc_tuning, traces
-from common.leadership import Leadership
+from common.db.leadership import Leadership
+from common.machine import gc_tuning
+from common.telemetry import traces
 from controlplane import metrics
 from jobs.control.watcher import watch
 

@@ -18,8 +18,8 @@ from typing import Any, TypeVar
 import aiohttp
 import uvloop
 
-from common import measures
 from common.errors import Unreachable
+from common.telemetry import measures
 
 from .answers import Answer
 from .decode import write

@@ -15,9 +15,10 @@ from typing import Any
 
 from django.conf import settings
 
-from common import faultpoints, job_user, trees
+from common import faultpoints
 from common.errors import Problem, Refused, Sealed, Unreachable
-from common.job_user import JobUser, can_run
+from common.machine import job_user, trees
+from common.machine.job_user import JobUser, can_run
 from jobs.clusters import Expected
 from jobs.clusters.replica_file import LOOPBACK, describe, incarnation_of, mark, place_name, ports_needed
 from jobs.core.plan import Plan

@@ -12,7 +12,7 @@ import stat
 from itertools import islice
 from pathlib import Path
 
-from common.job_user import JobUser
+from common.machine.job_user import JobUser
 
 MAX_BYTES = 8 << 20  # a job's environment is the largest thing that is read
 STATE_BYTES = 256 << 10  # for an agent's status, which is read twice a second; it needs 4 KB

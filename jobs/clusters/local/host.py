@@ -15,8 +15,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from common import job_user
-from common.process_environ import environs
+from common.machine import job_user
+from common.machine.process_environ import environs
 from jobs.clusters.replica_file import child_env
 
 from . import handed

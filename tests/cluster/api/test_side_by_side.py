@@ -74,7 +74,7 @@ def test_a_change_in_one_cluster_rings_its_own_job_while_another_is_unreachable(
     settings.CLUSTERS = {**settings.CLUSTERS, "away": {"BACKEND": KIND, "OPTIONS": away}}
     place.clusters.append(clusters.get("away"))
     rung = []
-    monkeypatch.setattr("common.doorbell.poke_now", lambda task, *args: rung.append(args))
+    monkeypatch.setattr("common.signals.doorbell.poke_now", lambda task, *args: rung.append(args))
     stop = threading.Event()
     watching = threading.Thread(target=watcher.watch, args=(stop,), daemon=True)
     watching.start()

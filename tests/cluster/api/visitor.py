@@ -57,7 +57,7 @@ def _live_apart(life: Life) -> int:
 
 def _visit(life: Life) -> None:
     """Schedule, visit and check the phase until it is reached, as the sweeper does."""
-    from common import doorbell
+    from common.signals import doorbell
     from jobs.control import scheduler
     from jobs.control.reconciler import visit
     from jobs.control.store import DjangoStore

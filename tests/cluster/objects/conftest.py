@@ -5,8 +5,9 @@ from itertools import count
 
 import pytest
 
-from common import addresses, file_store
-from common.object_storage import ObjectStorage
+from common import addresses
+from common.files import file_store
+from common.files.object_storage import ObjectStorage
 from rig import objects, programs
 from rig.objects import ObjectServer
 from tests.support.machine import need

@@ -8,8 +8,9 @@ import pytest
 from django.core.exceptions import SuspiciousFileOperation
 from django.core.files.base import ContentFile, File
 
-from common import addresses, file_store
-from common.file_store import MovingStorage, folder_of, made, probe, read_slice, touch
+from common import addresses
+from common.files import file_store
+from common.files.file_store import MovingStorage, folder_of, made, probe, read_slice, touch
 from rig import objects
 
 

@@ -9,8 +9,8 @@ import pytest
 from rest_framework import serializers
 
 from accounts.models import Token
-from common import json_input
 from common.errors import MOST_PROBLEMS, Unreadable
+from common.http import json_input
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("files")]
 DEEP = 500  # deep enough to parse, but to fail in later processing

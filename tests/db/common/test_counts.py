@@ -18,8 +18,9 @@ from redis.retry import Retry
 
 from accounts.access import Access
 from accounts.models import Token
-from common import doorbell, measures
 from common.errors import InvalidSpec, LeaseLost, MusterError, Refused, Unreachable
+from common.signals import doorbell
+from common.telemetry import measures
 from controlplane import metrics
 from controlplane.celery import app  # noqa: F401 - its signals count the errors of tasks
 from embedded.ports import free_port

@@ -9,7 +9,7 @@ import time
 import pytest
 from redis import Redis
 
-from common import doorbell
+from common.signals import doorbell
 from tests.support import servers
 from tests.support.patience import PATIENCE_SECONDS
 

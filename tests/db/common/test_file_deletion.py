@@ -8,7 +8,7 @@ from django.core.files.base import ContentFile
 from django.core.files.storage import default_storage
 from django.utils import timezone
 
-from common import file_deletion
+from common.files import file_deletion
 from jobs.logs import retention
 from jobs.models import LogSegment
 from tests.support import seed

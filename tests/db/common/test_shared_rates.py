@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
-from common import shared_rates
-from common.rates import Buckets
-from common.shared_rates import CHANNEL, MOST_BYTES, MOST_KEYS, MOST_REQUESTS, pseudonym, read, written
+from common.limits import shared_rates
+from common.limits.rates import Buckets
+from common.limits.shared_rates import CHANNEL, MOST_BYTES, MOST_KEYS, MOST_REQUESTS, pseudonym, read, written
 from controlplane import rates
 from embedded.servers import Servers
 from jobs.ingest import asgi
@@ -29,8 +29,8 @@ LIMIT = 60
 PROCESS = """
 import json, os, sys, threading
 import django; django.setup()
-from common import shared_rates
-from common.shared_rates import buckets, pseudonym
+from common.limits import shared_rates
+from common.limits.shared_rates import buckets, pseudonym
 shared_rates.ANSWER_SECONDS = float(sys.argv[1])
 buckets.clock = lambda: 0.0
 def left(who):

@@ -7,7 +7,7 @@ from django.db import connection, models
 from django.db.models.functions import Now
 from psycopg.types.datetime import TimestamptzLoader
 
-from common import db_times
+from common.db import db_times
 from queues.models import Queue
 
 pytestmark = pytest.mark.django_db

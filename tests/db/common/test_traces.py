@@ -12,7 +12,8 @@ import pytest
 from django.db import IntegrityError, connection, transaction
 
 from accounts.models import Team
-from common import doorbell, trace_export, traces
+from common.signals import doorbell
+from common.telemetry import trace_export, traces
 from controlplane.celery import app
 from jobs.ingest import agent_tokens
 from tests.support.builders import identity, log_item

@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.rates import Buckets
+from common.limits.rates import Buckets
 from controlplane import rates
 
 

@@ -13,7 +13,7 @@ from django.test.client import ClientHandler
 from django.utils import timezone
 
 from accounts.models import Team, User
-from common.rates import Buckets
+from common.limits.rates import Buckets
 from controlplane import rates
 from jobs.ingest import agent_tokens
 from tests.db.security.routes import (

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from agent import linux
-from common.process_environ import MOST_BYTES, environ, environs
+from common.machine.process_environ import MOST_BYTES, environ, environs
 from tests.contract.test_clusters import until
 from tests.support.machine import need
 

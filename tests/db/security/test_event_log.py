@@ -13,7 +13,7 @@ from django.db import transaction
 from accounts import audit
 from accounts.audit import AuditAction
 from accounts.models import AuditEntry
-from common import log_config
+from common.telemetry import log_config
 from tests.support import site as pages_site
 from tests.support.patience import PATIENCE_SECONDS
 

@@ -9,7 +9,7 @@ from django.db import connection
 from django.test import Client
 
 from accounts.signin import password_hashing
-from common.turns import ThreadTurns
+from common.limits.turns import ThreadTurns
 from controlplane import settings as real
 from controlplane.room import MOST_UNKNOWN
 

@@ -4,7 +4,7 @@ import pytest
 from django.test import Client
 
 from accounts.models import Token
-from common.rates import MOST_BUCKETS, Buckets
+from common.limits.rates import MOST_BUCKETS, Buckets
 from jobs.ingest import agent_tokens
 from tests.support.builders import identity
 

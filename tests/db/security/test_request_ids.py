@@ -9,7 +9,9 @@ import pytest
 from celery import current_app
 from django.test import Client
 
-from common import doorbell, log_config, request_ids
+from common.http import request_ids
+from common.signals import doorbell
+from common.telemetry import log_config
 from jobs import tasks
 from jobs.control import sweeper
 

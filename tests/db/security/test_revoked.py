@@ -16,7 +16,7 @@ from django.core.management import call_command
 from accounts import access, members, people, tokens
 from accounts.models import Membership, SignIn, Token, User
 from accounts.signin import session_list
-from common import hints
+from common.signals import hints
 from tests.support.patience import PATIENCE_SECONDS
 from tests.support.site import Site, serve_many
 

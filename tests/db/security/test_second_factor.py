@@ -13,7 +13,7 @@ from django.utils import timezone
 from accounts.models import AuditEntry, Membership, RecoveryCode, SecondFactor, Token, User
 from accounts.signin import second_factor
 from accounts.signin.second_factor import matching_step, pause
-from common.rates import Buckets
+from common.limits.rates import Buckets
 from controlplane import rates
 
 RIGHT = "owner-has-a-password"

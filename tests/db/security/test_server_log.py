@@ -13,7 +13,7 @@ import pytest
 from django.db import DatabaseError, connection, transaction
 
 from accounts.models import Token
-from common.redaction import Redacted
+from common.telemetry.redaction import Redacted
 from controlplane import processes
 from controlplane.celery import app as celery_app
 from jobs.core.agent_identity import AgentIdentity

@@ -24,7 +24,7 @@ ASK_REDIS = """
 import asyncio, django; django.setup()
 from django.conf import settings
 from redis.asyncio import Redis
-from common import doorbell
+from common.signals import doorbell
 from controlplane.celery import app
 bell = doorbell.redis_client()
 bell.connection_pool.connection_kwargs.update(socket_timeout=60, socket_connect_timeout=60)  # not what is asked here

@@ -5,7 +5,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils.functional import SimpleLazyObject
 
-from common.error_responses import bad_request, broken, forged
+from common.http.error_responses import bad_request, broken, forged
 
 JOB_PAGES = ["job", "job-code", "job-logs", "job-logs-file"]
 ACTS = ["job-cancel", "job-suspend", "job-resume", "job-resubmit"]

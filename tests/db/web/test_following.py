@@ -14,8 +14,8 @@ from django.utils import timezone
 
 from accounts.access import Access
 from accounts.models import Token
-from common import hints
 from common.errors import InvalidInput
+from common.signals import hints
 from controlplane import live
 from jobs.api import log_stream
 from jobs.core import cursor

@@ -12,8 +12,8 @@ from django.db import connection, transaction
 from django.test import Client
 
 from accounts.access import Access
-from common import doorbell, hints
-from common.hints import HEARTBEAT, SYNC, Hub, Listener
+from common.signals import doorbell, hints
+from common.signals.hints import HEARTBEAT, SYNC, Hub, Listener
 from controlplane import live
 from tests.support.site import serve
 

@@ -12,7 +12,8 @@ from django.test import AsyncClient, Client
 
 from accounts.access import Access
 from accounts.models import Token
-from common import hints, streaming
+from common.http import streaming
+from common.signals import hints
 from jobs.api import log_stream
 from jobs.ingest import apply
 from tests.support.builders import batch, identity, log_item

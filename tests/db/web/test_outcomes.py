@@ -6,7 +6,7 @@ import pytest
 from django.test import Client
 
 from accounts.models import Membership, Role
-from common.rates import Buckets
+from common.limits.rates import Buckets
 from controlplane import rates
 from jobs.models import Job
 from tests.support import seed

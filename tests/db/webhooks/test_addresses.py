@@ -114,7 +114,7 @@ def test_the_installations_own_services_are_refused_even_in_allowed_networks(eve
     options = {"KUBECONFIG": str(config), "CONTROL_URL": "http://10.0.0.7:8000"}
     everything.CLUSTERS = {"gpus": {"BACKEND": "x", "OPTIONS": options}}
     new, old = (object_storage(f"s3://bucket?endpoint=http://{one}") for one in ("10.0.0.8:9000", "10.0.0.6:9001"))
-    moving = {"BACKEND": "common.file_store.MovingStorage", "OPTIONS": {"new": new, "old": old}}
+    moving = {"BACKEND": "common.files.file_store.MovingStorage", "OPTIONS": {"new": new, "old": old}}
     everything.STORAGES = {**everything.STORAGES, "default": moving}
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
     resolve_to(monkeypatch, "10.0.0.5")

@@ -14,7 +14,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from accounts.models import Membership, Role, Team, Token
-from common.turns import ThreadTurns
+from common.limits.turns import ThreadTurns
 from jobs.ingest import agent_tokens
 from jobs.models import Job
 from tests.support import packs

@@ -9,7 +9,7 @@ import httpx
 import psycopg
 import pytest
 
-from common.leadership import KEYS, NAMESPACE
+from common.db.leadership import KEYS, NAMESPACE
 from tests.process.server.conftest import until
 from tests.support.older_postgres import OlderPostgres
 

@@ -9,7 +9,7 @@ from django.test import RequestFactory
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.request_origin import NoteOrigin, Origin, client_address, origin, origin_of
+from common.http.request_origin import NoteOrigin, Origin, client_address, origin, origin_of
 
 PROXIES = [ip_network("10.0.0.0/8"), ip_network("::1")]
 

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from accounts.signin.password_rules import CommonCore
-from common import redaction
+from common.telemetry import redaction
 
 KIB_64 = 64 * 1024
 # Repeated, each of these was, or could be, the start of a secret at every position.

@@ -5,7 +5,7 @@ from kombu.exceptions import OperationalError
 from redis.exceptions import ConnectionError as NoConnection
 from redis.exceptions import ReadOnlyError, ResponseError
 
-from common import redis_trouble
+from common.signals import redis_trouble
 
 
 def raised(*errors: Exception) -> Exception:

@@ -3,8 +3,9 @@
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
-from common import addresses, environment, log_config
+from common import addresses, environment
 from common.environment import BadSetting
+from common.telemetry import log_config
 
 
 @pytest.mark.parametrize(

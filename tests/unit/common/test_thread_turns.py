@@ -7,7 +7,7 @@ from contextlib import ExitStack
 import pytest
 
 from common.errors import Busy
-from common.turns import ThreadTurns
+from common.limits.turns import ThreadTurns
 
 PATIENCE_SECONDS = 60
 

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from common import trees
+from common.machine import trees
 
 DEEP = 3000  # more levels than Python's recursion limit or the limit of open descriptors
 

@@ -12,7 +12,7 @@ import yaml
 from prometheus_client import REGISTRY
 from prometheus_client.metrics import MetricWrapperBase
 
-from common import measures
+from common.telemetry import measures
 from tests.support.machine import need
 
 ROOT = Path(__file__).resolve().parents[3]

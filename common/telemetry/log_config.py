@@ -37,7 +37,7 @@ def configuration(*, level: str, events: str, style: str = "text") -> dict[str, 
     if style not in ("text", "json"):
         raise ImproperlyConfigured(f"MUSTER_LOG_FORMAT is {style}; it must be text or json")
     text = {
-        "()": "common.redaction.Redacted",
+        "()": "common.telemetry.redaction.Redacted",
         "format": "%(asctime)s %(levelname)s %(name)s %(caused_by)s%(message)s",
         "defaults": {"caused_by": ""},
     }
@@ -51,13 +51,13 @@ def configuration(*, level: str, events: str, style: str = "text") -> dict[str, 
         "version": 1,
         "disable_existing_loggers": False,
         "filters": {
-            "request": {"()": "common.request_ids.WithRequestId"},
-            "retries": {"()": "common.redis_trouble.WithoutRetries"},
+            "request": {"()": "common.http.request_ids.WithRequestId"},
+            "retries": {"()": "common.signals.redis_trouble.WithoutRetries"},
         },
         "formatters": {
             "text": text,
-            "json": {"()": "common.log_config.AsJson", "with_traceback": True},
-            "event": {"()": "common.log_config.AsJson"},
+            "json": {"()": "common.telemetry.log_config.AsJson", "with_traceback": True},
+            "event": {"()": "common.telemetry.log_config.AsJson"},
         },
         "handlers": {"stderr": stderr, "stdout": stdout},
         "root": {"handlers": ["stderr"], "level": level},

@@ -13,7 +13,7 @@ from typing import Any
 
 from django.db import Error
 
-from .text import CONTROL, REORDERING
+from ..text import CONTROL, REORDERING
 
 MESSAGE_CHARACTERS = 4096
 TRACEBACK_CHARACTERS = 32 * 1024

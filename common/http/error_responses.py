@@ -18,9 +18,9 @@ from django.shortcuts import render, resolve_url
 from django.utils.cache import patch_vary_headers
 from django.utils.http import url_has_allowed_host_and_scheme
 
-from . import measures
-from .db_connections import AWAY, RETRY_SECONDS
-from .errors import MusterError, Problem, bounded
+from ..db.db_connections import AWAY, RETRY_SECONDS
+from ..errors import MusterError, Problem, bounded
+from ..telemetry import measures
 
 # Only the pages of these ask who is signed in. The others may be made outside of the middlewares: a connection to the
 # database that they took would never be given back.

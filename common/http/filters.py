@@ -14,7 +14,7 @@ from django_filters.rest_framework import DjangoFilterBackend
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
-from .errors import InvalidInput, Problem
+from ..errors import InvalidInput, Problem
 
 
 class Filters(FilterSet):  # type: ignore[misc]  # django-filter brings no types

@@ -1,7 +1,7 @@
 """One Redis subscription per process and event loop, for every stream that waits for updates: /live, and growing logs.
 
 A stream authenticates, notes which teams' hints it may receive, gives back its thread, and from then on is only a
-coroutine on a queue (its database connection was returned with the response headers: common/db_connections.py). Lost
+coroutine on a queue (its database connection was returned with the response headers: common/db/db_connections.py). Lost
 hints need no replay: every listener begins with "sync", which means fetch everything, and gets another after any gap. A
 stream ends when the access it was opened with does.
 """
@@ -20,9 +20,10 @@ from django.conf import settings
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from . import db_connections, redis_trouble
+from ..db import db_connections
+from ..http.streaming import aside
+from . import redis_trouble
 from .doorbell import CHANNEL
-from .streaming import aside
 
 log = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from collections import Counter, deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from .errors import Busy
+from ..errors import Busy
 
 COME_AGAIN_SECONDS = 2
 

@@ -15,7 +15,7 @@ from django.core.handlers.asgi import ASGIRequest
 from django.db import OperationalError
 from django.http import HttpRequest, StreamingHttpResponse
 
-from . import db_connections
+from ..db import db_connections
 
 PIECE_BYTES = 1 << 18
 MOST_OF_ONE = 2  # of the shared threads: so one user's reading delays others' streams and pages little

@@ -18,9 +18,7 @@ from rest_framework.pagination import CursorPagination
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from . import measures
-from .compression import compressed
-from .errors import (
+from ..errors import (
     MOST_PROBLEMS,
     Busy,
     Conflict,
@@ -32,6 +30,8 @@ from .errors import (
     bounded,
     the_first,
 )
+from ..telemetry import measures
+from .compression import compressed
 
 log = logging.getLogger(__name__)
 DETAIL_CHARACTERS = 20_000

@@ -11,7 +11,7 @@ from typing import Any
 
 from rest_framework.parsers import JSONParser
 
-from .errors import Problem, Unreadable
+from ..errors import Problem, Unreadable
 
 MAX_DEPTH = 32  # a job's description needs 3
 MAX_VALUES = 1_000_000  # fits the 100,000 files of the largest workspace; a value takes up to 200 bytes of memory

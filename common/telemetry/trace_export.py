@@ -17,7 +17,7 @@ from typing import Any
 
 from django.db.backends.signals import connection_created
 
-from . import HIDDEN
+from .. import HIDDEN
 from .traces import ATTRIBUTES, HEADER, Facts, Kind, part
 
 for _name in HIDDEN:

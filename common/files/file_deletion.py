@@ -1,6 +1,6 @@
 """Stored files are not deleted while a backup copies them: it copies what the rows of one moment name, for hours maybe.
 
-Whoever deletes files holds a lock together with others, and the backup holds it alone; as in common/leadership.py the
+Whoever deletes files holds a lock together with others, and the backup holds it alone; as in common/db/leadership.py the
 locks belong to connections, so Postgres frees those of a process that died.
 """
 
@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from .leadership import KEYS, NAMESPACE, own_connection
+from ..db.leadership import KEYS, NAMESPACE, own_connection
 
 LOOK_SECONDS = 0.5
 _LOCK = (NAMESPACE, KEYS["backup"])

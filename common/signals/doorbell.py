@@ -19,7 +19,10 @@ from redis import Redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from . import faultpoints, measures, redis_trouble, request_ids, traces
+from .. import faultpoints
+from ..http import request_ids
+from ..telemetry import measures, traces
+from . import redis_trouble
 
 CHANNEL = "muster:live"
 CAUSE = "muster_request"  # a message's header: the id of the request that caused it

@@ -7,7 +7,7 @@ import logging
 
 from prometheus_client import REGISTRY, Counter, Gauge, Histogram, start_http_server
 
-from .errors import MusterError
+from ..errors import MusterError
 
 log = logging.getLogger(__name__)
 

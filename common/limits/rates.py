@@ -1,7 +1,7 @@
 """Token buckets that limit request rates, kept in this process's memory: a hanging Redis cannot delay a request.
 
 A bucket holds a minute's worth of requests and refills steadily, so that a burst passes and a flood does not.
-common/shared_rates.py tells other processes what was taken here, and takes off here what others let through.
+common/limits/shared_rates.py tells other processes what was taken here, and takes off here what others let through.
 """
 
 import math
