@@ -2,8 +2,8 @@
 #   docker build -t REGISTRY/muster:0.1.0 --build-arg REVISION=$(git rev-parse HEAD) .
 FROM node:20-slim AS front
 WORKDIR /front
-COPY controlplane/npm.json .
-# Which tarball this must be, controlplane/npm.py checks below.
+COPY controlplane/operations/npm.json .
+# Which tarball this must be, controlplane/operations/npm.py checks below.
 RUN npm pack "uplot@$(node -p 'require("./npm.json").uplot.version')"
 
 FROM python:3.11-slim AS build
@@ -22,7 +22,7 @@ RUN python -m venv /opt/muster \
 COPY . .
 COPY --from=front /front/*.tgz /front/
 ENV PYTHONPATH=/build:/build/client
-RUN /opt/muster/bin/python controlplane/npm.py /front/*.tgz
+RUN /opt/muster/bin/python controlplane/operations/npm.py /front/*.tgz
 RUN MUSTER_SECRET_KEY=only-while-building /opt/muster/bin/python -c \
     "from pathlib import Path; from embedded import static_files; static_files.collect(Path('/build/staticfiles'))" \
     && /opt/muster/bin/python -m agent.build \
@@ -51,7 +51,7 @@ COPY --from=build /build/staticfiles staticfiles
 COPY --from=build /build/templates templates
 COPY --from=build /build/workspaces workspaces
 RUN python -m compileall -q . && install -d -o 10001 -g 10001 /data \
-    && printf '#!/bin/sh\nexec /opt/muster/bin/python -m controlplane.server "$@"\n' > /usr/local/bin/muster-server \
+    && printf '#!/bin/sh\nexec /opt/muster/bin/python -m controlplane.operations.server "$@"\n' > /usr/local/bin/muster-server \
     && chmod 755 /usr/local/bin/muster-server \
     && echo 'muster:x:10001:10001::/data:/usr/sbin/nologin' >> /etc/passwd && echo 'muster:x:10001:' >> /etc/group
 ENV PATH=/opt/muster/bin:$PATH PYTHONPATH=/muster:/muster/client PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 MALLOC_ARENA_MAX=2 \
@@ -59,6 +59,6 @@ ENV PATH=/opt/muster/bin:$PATH PYTHONPATH=/muster:/muster/client PYTHONUNBUFFERE
 USER 10001:10001
 EXPOSE 8000
 # Of the web process; the others serve nothing. Only the standard library, since it runs every 30 seconds.
-HEALTHCHECK --interval=30s --timeout=5s --start-period=60s CMD ["python", "-m", "controlplane.alive"]
+HEALTHCHECK --interval=30s --timeout=5s --start-period=60s CMD ["python", "-m", "controlplane.operations.alive"]
 ENTRYPOINT ["muster-server"]
 CMD ["web"]

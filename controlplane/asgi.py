@@ -21,10 +21,10 @@ from django.urls import reverse  # noqa: E402
 from common.db.db_timeout import answer_within  # noqa: E402
 from common.startup_checks import announce  # noqa: E402
 from common.telemetry import traces  # noqa: E402
-from controlplane import metrics  # noqa: E402
-from controlplane.form_input import CarefulRequest  # noqa: E402
-from controlplane.limits import Bounded  # noqa: E402
-from controlplane.traced import Lifespan  # noqa: E402
+from controlplane.edge.form_input import CarefulRequest  # noqa: E402
+from controlplane.edge.limits import Bounded  # noqa: E402
+from controlplane.telemetry import metrics  # noqa: E402
+from controlplane.telemetry.traced import Lifespan  # noqa: E402
 from jobs.ingest.asgi import AgentDoor  # noqa: E402 - models can be imported only now
 
 django_pages.request_class = CarefulRequest

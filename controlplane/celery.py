@@ -14,7 +14,7 @@ from common.signals.doorbell import CAUSE
 from common.telemetry import measures, traces
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
-app = Celery("muster", task_cls="controlplane.traced:TracedTask")
+app = Celery("muster", task_cls="controlplane.telemetry.traced:TracedTask")
 app.set_default()  # for every thread: doorbells ring from one of their own
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
@@ -30,7 +30,7 @@ def _log_as_the_others_do(loglevel: int, **_: Any) -> None:
 
 
 def _start_watching(**_: Any) -> None:
-    from . import metrics  # models can be imported only now
+    from .telemetry import metrics  # models can be imported only now
 
     metrics.serve()
     traces.start("tasks")

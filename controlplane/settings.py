@@ -19,7 +19,7 @@ from common import addresses, environment
 from common.machine import job_user
 from common.telemetry import log_config
 
-from . import npm
+from .operations import npm
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 VERSION = "0.1.0"
@@ -126,22 +126,22 @@ MUSTER_TRACES_HEADERS = _secret("OTEL_EXPORTER_OTLP_HEADERS")
 MIDDLEWARE = [
     "common.db.db_connections.GiveBack",
     "common.http.request_ids.NoteRequestId",
-    *(["controlplane.traced.Traced"] if MUSTER_TRACES else []),
-    "controlplane.metrics.Timed",
+    *(["controlplane.telemetry.traced.Traced"] if MUSTER_TRACES else []),
+    "controlplane.telemetry.metrics.Timed",
     "django.middleware.security.SecurityMiddleware",
-    "controlplane.security.SecurityHeaders",
+    "controlplane.edge.security.SecurityHeaders",
     "common.http.error_responses.Fragments",
-    "controlplane.limits.Limits",
+    "controlplane.edge.limits.Limits",
     "common.http.rest.ConditionalGet",
     "common.http.request_origin.NoteOrigin",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
-    "controlplane.room.LetIn",
+    "controlplane.edge.room.LetIn",
     "accounts.signin.session_lifetime.SessionLifetime",
     "accounts.signin.required_steps.FirstThings",
-    "controlplane.rates.Rates",
+    "controlplane.edge.rates.Rates",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
@@ -208,7 +208,7 @@ USE_I18N = False  # everything is in English; looking for a language would cost 
 TIME_ZONE = "UTC"
 STATIC_URL = "static/"
 STATIC_ROOT = os.environ.get("MUSTER_STATIC_ROOT") or None  # where they were collected (image, demo)
-# Libraries from the npm registry (controlplane/npm.py); where they could not be fetched, pages work without.
+# Libraries from the npm registry (controlplane/operations/npm.py); where they could not be fetched, pages work without.
 HAS_CHART_LIBRARY = (Path(STATIC_ROOT) / "npm" / "uplot.js").exists() if STATIC_ROOT else npm.folder().exists()
 STATICFILES_DIRS = [
     *([BASE_DIR / "static"] if (BASE_DIR / "static").exists() else []),  # the image has the collected ones only
@@ -233,7 +233,7 @@ STORAGES = {
         else "django.contrib.staticfiles.storage.StaticFilesStorage"
     },
 }
-DATA_UPLOAD_MAX_MEMORY_SIZE = 16 * 2**20  # controlplane/limits.py bounds bodies, route by route
+DATA_UPLOAD_MAX_MEMORY_SIZE = 16 * 2**20  # controlplane/edge/limits.py bounds bodies, route by route
 MUSTER_MAX_WORKSPACE_BYTES = _number("MUSTER_MAX_WORKSPACE_BYTES", 256 * 2**20)
 MUSTER_MAX_STORE_BYTES = _number("MUSTER_MAX_STORE_BYTES", 20 * 2**30)
 # How long after its attempt an agent may deliver what it still has. An agent itself continues for 60 s after its
@@ -342,7 +342,7 @@ REST_FRAMEWORK = {
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["common.http.json_input.StrictJSONParser"],
-    "DEFAULT_THROTTLE_CLASSES": ["controlplane.rates.UserRate"],
+    "DEFAULT_THROTTLE_CLASSES": ["controlplane.edge.rates.UserRate"],
     "DEFAULT_METADATA_CLASS": None,  # OPTIONS returns nothing; the schema describes the API
     "EXCEPTION_HANDLER": "common.http.rest.problem",
     "UNAUTHENTICATED_USER": "django.contrib.auth.models.AnonymousUser",

@@ -5,8 +5,9 @@ from django.urls import include, path
 
 from common.http import error_responses
 
-from . import client_download, health, live
+from . import client_download, live
 from .docs_page import ApiDocs
+from .telemetry import health
 
 urlpatterns = [
     path("healthz", health.healthz, name="healthz"),

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from controlplane import processes
+from controlplane.operations import processes
 
 from . import static_files
 from .files import open_log

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 
-from controlplane import npm
+from controlplane.operations import npm
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 SETTING = "MUSTER_STATIC_ROOT"

@@ -13,7 +13,7 @@ from common.limits.turns import ThreadTurns
 
 AT_ONCE = max(1, (os.cpu_count() or 1) // 2)  # the other cores are for pages
 MOST_WAITING = 4  # per address
-MOST_IN_ALL = 64  # each holds one of web's places for requests (controlplane/room.py)
+MOST_IN_ALL = 64  # each holds one of web's places for requests (controlplane/edge/room.py)
 turns = ThreadTurns(
     AT_ONCE,
     each=AT_ONCE,

@@ -26,7 +26,7 @@ def configuration(*, level: str, events: str, style: str = "text") -> dict[str, 
     """Return the value of Django's LOGGING. `events`: off or stdout; `style`: text or json.
 
     Raises ImproperlyConfigured, which names the setting. Loggers that are not named here write to the same handlers, also
-    uvicorn's, which gets no configuration of its own (controlplane/processes.py).
+    uvicorn's, which gets no configuration of its own (controlplane/operations/processes.py).
     """
     if level.upper() not in LEVELS:
         known = ", ".join(LEVELS).lower()

@@ -37,7 +37,7 @@ class Cursor:
         return replace(self, floor=self.top, top=max(largest, self.top), top_at=now)
 
     def encode(self) -> str:
-        # In columns, the first two as differences: so that 1,024 ranks fit into a URL (controlplane/limits.py).
+        # In columns, the first two as differences: so that 1,024 ranks fit into a URL (controlplane/edge/limits.py).
         streams = sorted(self.next)
         columns = [_steps([one[0] for one in streams]), _steps([one[1] for one in streams])]
         columns.append([self.next[stream] for stream in streams])

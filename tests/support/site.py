@@ -67,7 +67,7 @@ def _start(door: int, settings_: dict[str, str]) -> subprocess.Popen[bytes]:
             "--fd",
             str(door),
             "--http",
-            "controlplane.http_protocol:BoundedHttp",
+            "controlplane.edge.http_protocol:BoundedHttp",
             "--timeout-graceful-shutdown",
             "1",
             "--log-level",

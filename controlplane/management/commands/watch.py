@@ -10,7 +10,7 @@ from django.core.management.base import BaseCommand, CommandError
 from common.db.leadership import Leadership
 from common.machine import gc_tuning
 from common.telemetry import traces
-from controlplane import metrics
+from controlplane.telemetry import metrics
 from jobs.control.watcher import watch
 
 

@@ -16,7 +16,7 @@ WORDS = ["gpus", "--image", "x:1", "--control-url", "http://muster.test"]
 
 def connect(place, folder: Path, *words: str, kubeconfig: Path | None = None) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "KUBECONFIG": str(kubeconfig or place.plane.kubeconfig)}
-    argv = [sys.executable, "-m", "controlplane.connect", *WORDS, "--namespace", place.namespace, *words]
+    argv = [sys.executable, "-m", "controlplane.operations.connect", *WORDS, "--namespace", place.namespace, *words]
     env["PYTHONPATH"] = str(ROOT)
     return subprocess.run(argv, cwd=folder, env=env, capture_output=True, text=True, timeout=120, check=False)
 

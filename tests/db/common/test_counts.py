@@ -21,8 +21,8 @@ from accounts.models import Token
 from common.errors import InvalidSpec, LeaseLost, MusterError, Refused, Unreachable
 from common.signals import doorbell
 from common.telemetry import measures
-from controlplane import metrics
 from controlplane.celery import app  # noqa: F401 - its signals count the errors of tasks
+from controlplane.telemetry import metrics
 from embedded.ports import free_port
 from jobs import clusters, tasks
 from jobs.api import log_stream

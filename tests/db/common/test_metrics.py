@@ -7,7 +7,7 @@ from django.db import OperationalError
 from django.utils import timezone
 from prometheus_client import CollectorRegistry
 
-from controlplane import metrics
+from controlplane.telemetry import metrics
 from jobs.models import AttemptFailure, Job, Replica
 from queues.models import Queue
 from tests.support import seed

@@ -18,7 +18,7 @@ from redis import Redis
 from common.limits import shared_rates
 from common.limits.rates import Buckets
 from common.limits.shared_rates import CHANNEL, MOST_BYTES, MOST_KEYS, MOST_REQUESTS, pseudonym, read, written
-from controlplane import rates
+from controlplane.edge import rates
 from embedded.servers import Servers
 from jobs.ingest import asgi
 from tests.support.patience import PATIENCE_SECONDS

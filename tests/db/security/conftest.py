@@ -3,7 +3,7 @@
 import pytest
 
 from common.limits.rates import Buckets
-from controlplane import rates
+from controlplane.edge import rates
 
 
 @pytest.fixture(autouse=True)

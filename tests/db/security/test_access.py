@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from accounts.models import Team, User
 from common.limits.rates import Buckets
-from controlplane import rates
+from controlplane.edge import rates
 from jobs.ingest import agent_tokens
 from tests.db.security.routes import (
     AGENT,

@@ -11,7 +11,7 @@ from django.test import Client
 from accounts.signin import password_hashing
 from common.limits.turns import ThreadTurns
 from controlplane import settings as real
-from controlplane.room import MOST_UNKNOWN
+from controlplane.edge.room import MOST_UNKNOWN
 
 
 class Turns:

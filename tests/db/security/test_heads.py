@@ -7,8 +7,8 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from controlplane import http_protocol
-from controlplane.http_protocol import HEAD_BYTES, BoundedHttp
+from controlplane.edge import http_protocol
+from controlplane.edge.http_protocol import HEAD_BYTES, BoundedHttp
 from tests.support.patience import PATIENCE_SECONDS
 
 WHOLE = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"

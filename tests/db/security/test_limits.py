@@ -17,9 +17,10 @@ from django.utils import timezone
 
 from accounts.models import Token
 from accounts.roles import Scope
-from controlplane import asgi, limits, room
+from controlplane import asgi
 from controlplane.asgi import application
-from controlplane.form_input import CarefulRequest
+from controlplane.edge import limits, room
+from controlplane.edge.form_input import CarefulRequest
 from jobs.ingest import agent_tokens
 from tests.support.builders import identity
 from tests.support.patience import PATIENCE_SECONDS

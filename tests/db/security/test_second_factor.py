@@ -14,7 +14,7 @@ from accounts.models import AuditEntry, Membership, RecoveryCode, SecondFactor, 
 from accounts.signin import second_factor
 from accounts.signin.second_factor import matching_step, pause
 from common.limits.rates import Buckets
-from controlplane import rates
+from controlplane.edge import rates
 
 RIGHT = "owner-has-a-password"
 PAGE = "/account/second-factor"

@@ -14,8 +14,8 @@ from django.db import DatabaseError, connection, transaction
 
 from accounts.models import Token
 from common.telemetry.redaction import Redacted
-from controlplane import processes
 from controlplane.celery import app as celery_app
+from controlplane.operations import processes
 from jobs.core.agent_identity import AgentIdentity
 from jobs.ingest import agent_tokens
 from tests.support import site as pages_site
@@ -244,5 +244,5 @@ def test_the_server_sends_no_server_header(people, transactional_db):
 
 def test_the_start_command_hides_the_server_header_and_bounds_heads():
     start = " ".join(processes.WEB)
-    assert "controlplane.http_protocol:BoundedHttp" in start
+    assert "controlplane.edge.http_protocol:BoundedHttp" in start
     assert "--no-server-header" in start and "--no-proxy-headers" in start and "--no-access-log" in start

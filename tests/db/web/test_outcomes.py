@@ -7,7 +7,7 @@ from django.test import Client
 
 from accounts.models import Membership, Role
 from common.limits.rates import Buckets
-from controlplane import rates
+from controlplane.edge import rates
 from jobs.models import Job
 from tests.support import seed
 

@@ -161,7 +161,7 @@ class Server:
                 found.kill()
 
     def _argv(self, *words: str) -> list[str]:
-        return [sys.executable, "-m", "controlplane.server", *words]
+        return [sys.executable, "-m", "controlplane.operations.server", *words]
 
 
 @pytest.fixture

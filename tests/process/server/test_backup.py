@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.archive import Writer
+from controlplane.operations.archive import Writer
 from tests.process.server.conftest import CLUSTERS, ROOT, Database, Server, in_django
 
 LEFT_OUT = {"accounts_signin", "django_migrations"}
@@ -137,10 +137,13 @@ def test_numbers_go_on_and_those_of_jobs_with_a_distance(database, archive, else
 
 def test_through_pipes(filled, elsewhere):
     writer = subprocess.Popen(
-        [sys.executable, "-m", "controlplane.server", "backup", "-"], cwd=ROOT, env=filled.env, stdout=subprocess.PIPE
+        [sys.executable, "-m", "controlplane.operations.server", "backup", "-"],
+        cwd=ROOT,
+        env=filled.env,
+        stdout=subprocess.PIPE,
     )
     reader = subprocess.run(
-        [sys.executable, "-m", "controlplane.server", "restore", "-"], cwd=ROOT, env=elsewhere.server.env,
+        [sys.executable, "-m", "controlplane.operations.server", "restore", "-"], cwd=ROOT, env=elsewhere.server.env,
         stdin=writer.stdout, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert (writer.wait(), reader.returncode) == (0, 0), reader.stderr

@@ -6,7 +6,7 @@ import sys
 
 import httpx
 
-from controlplane import processes
+from controlplane.operations import processes
 from tests.process.server.conftest import ROOT, Process, until
 from tests.support import kube_away
 

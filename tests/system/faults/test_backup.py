@@ -16,7 +16,7 @@ GAP_WORDS = "restored from a backup"
 
 def server(installation: RunningInstallation, *words: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-m", "controlplane.server", *words], cwd=ROOT, env=installation.muster.env, check=False,
+        [sys.executable, "-m", "controlplane.operations.server", *words], cwd=ROOT, env=installation.muster.env, check=False,
         capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -41,7 +41,7 @@ def test_it_is_small_and_says_what_it_is(engine, image, noted):
     assert labels["org.opencontainers.image.revision"] == REVISION
     assert said["User"] == "10001:10001"
     assert said["Config"]["Entrypoint"] == ["muster-server"] and said["Config"]["Cmd"] == ["web"]
-    assert said["Healthcheck"]["Test"] == ["CMD", "python", "-m", "controlplane.alive"]
+    assert said["Healthcheck"]["Test"] == ["CMD", "python", "-m", "controlplane.operations.alive"]
 
 
 def test_it_holds_the_product_and_nothing_that_only_builds_or_tests_it(listed):

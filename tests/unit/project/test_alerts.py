@@ -118,7 +118,7 @@ def known() -> set[str]:
             for family in one.describe():
                 ends = {"histogram": ("_count", "_sum", "_bucket"), "counter": ("_total",)}.get(family.type, ("",))
                 found |= {family.name + end for end in ends}
-    return found | set(re.findall(r'"(muster_\w+)"', (ROOT / "controlplane/metrics.py").read_text()))
+    return found | set(re.findall(r'"(muster_\w+)"', (ROOT / "controlplane/telemetry/metrics.py").read_text()))
 
 
 def queries() -> dict[str, str]:

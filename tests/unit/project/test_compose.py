@@ -12,7 +12,7 @@ import pytest
 import redis
 import yaml
 
-from controlplane import first_secrets
+from controlplane.operations import first_secrets
 from embedded.binaries import find_binaries
 from embedded.ports import free_port
 from tests.support.patience import PATIENCE_SECONDS

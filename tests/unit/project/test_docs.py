@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from controlplane import npm
+from controlplane.operations import npm
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from controlplane import npm
+from controlplane.operations import npm
 
 ROOT = Path(__file__).resolve().parents[3]
 CONTENT = b"window.plot = () => {};\n"
@@ -82,7 +82,7 @@ def test_listed_files_are_fetched_from_the_registry(tmp_path, packed, registry):
 def test_another_content_is_refused_and_leaves_nothing(tmp_path, packed, registry):
     address, served = registry
     served["/npm/plot/-/plot-1.2.3.tgz"] = tarball(b"evil()")
-    with pytest.raises(npm.NpmError, match=r"plot 1\.2\.3 is not what controlplane/npm\.json lists"):
+    with pytest.raises(npm.NpmError, match=r"plot 1\.2\.3 is not what controlplane/operations/npm\.json lists"):
         npm.install(tmp_path / "a/b", environ=home(tmp_path, npm_config_registry=address))
     assert not (tmp_path / "a").exists()
 
@@ -142,7 +142,7 @@ def test_this_environment_has_the_listed_files():
 
 def test_the_command_says_what_pages_do_without(tmp_path):
     """Its failure is no reason not to install Muster."""
-    program = "import pathlib, sys; sys.path.insert(0, sys.argv[1]); from controlplane import npm; "
+    program = "import pathlib, sys; sys.path.insert(0, sys.argv[1]); from controlplane.operations import npm; "
     program += "npm.folder = lambda: pathlib.Path(sys.argv[2]) / 'x'; sys.exit(npm.main([]))"
     words = [sys.executable, "-c", program, str(ROOT), str(tmp_path)]
     done = subprocess.run(words, capture_output=True, text=True, env=home(tmp_path), check=False)

@@ -9,7 +9,7 @@ import yaml
 from django.conf import settings
 from muster.version import VERSION as CLIENT
 
-from controlplane.server import cli
+from controlplane.operations.server import cli
 
 ROOT = Path(__file__).resolve().parents[3]
 GOLDEN = sorted((ROOT / "tests/cluster/chart/golden").glob("*.yaml"))

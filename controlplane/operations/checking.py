@@ -172,7 +172,7 @@ def _static_files() -> Finding:
         said,
         ""
         if settings.HAS_CHART_LIBRARY
-        else "python controlplane/npm.py, then python manage.py collectstatic --noinput",
+        else "python controlplane/operations/npm.py, then python manage.py collectstatic --noinput",
     )
 
 

@@ -25,7 +25,7 @@ import click
 
 from . import processes
 
-CHECKOUT = Path(__file__).resolve().parents[1]
+CHECKOUT = Path(__file__).resolve().parents[2]
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

@@ -1,9 +1,9 @@
 """Front-end libraries that no Python package carries: fetched from the npm registry when Muster is installed.
 
-    python controlplane/npm.py [TARBALL ...]     fetches what controlplane/npm.json lists, or takes it from these files
-    python controlplane/npm.py --if-due          the same, but not within an hour after it failed
+    python controlplane/operations/npm.py [TARBALL ...]     fetches what controlplane/operations/npm.json lists, or takes it from these files
+    python controlplane/operations/npm.py --if-due          the same, but not within an hour after it failed
 
-It needs neither Node nor a package: a tarball is downloaded, compared with the hash in controlplane/npm.json, and the
+It needs neither Node nor a package: a tarball is downloaded, compared with the hash in controlplane/operations/npm.json, and the
 files listed there are put beside the environment. Which registry: `npm_config_registry`, else an .npmrc, else npm's own
 answer where it is installed. Without any, pages work without these libraries.
 """
@@ -113,7 +113,7 @@ def unpacked(data: bytes, *, name: str, library: Mapping[str, Any]) -> dict[str,
     """Return our name -> content of a library's files; raises NpmError if the tarball is not the listed one."""
     if integrity(data) != library["integrity"]:
         raise NpmError(
-            f"{name} {library['version']} is not what controlplane/npm.json lists: its hash is {integrity(data)}"
+            f"{name} {library['version']} is not what controlplane/operations/npm.json lists: its hash is {integrity(data)}"
         )
     with tarfile.open(fileobj=io.BytesIO(data), mode="r:gz") as tar:
         files = {ours: tar.extractfile(inside) for inside, ours in library["files"].items()}
@@ -155,7 +155,7 @@ def main(words: Sequence[str]) -> int:
     try:
         install(folder(), tarballs=[Path(word) for word in words if word != "--if-due"])
     except (NpmError, OSError) as error:
-        again = " It is tried again in an hour; at once by python controlplane/npm.py." if is_if_due else ""
+        again = " It is tried again in an hour; at once by python controlplane/operations/npm.py." if is_if_due else ""
         print(f"Charts are drawn without their library (uPlot): {error}.{again}", file=sys.stderr)
         with contextlib.suppress(OSError):
             failed.parent.mkdir(parents=True, exist_ok=True)

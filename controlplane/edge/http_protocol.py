@@ -1,7 +1,7 @@
-"""Limit time and size of a request's head: `uvicorn --http controlplane.http_protocol:BoundedHttp`.
+"""Limit time and size of a request's head: `uvicorn --http controlplane.edge.http_protocol:BoundedHttp`.
 
 uvicorn bounds neither: a connection that sends a header byte by byte, or one without end, would be kept forever. The
-same limit applies to trailers, which are dropped. Bodies are bounded above it, by `controlplane.limits.Bounded`.
+same limit applies to trailers, which are dropped. Bodies are bounded above it, by `controlplane.edge.limits.Bounded`.
 """
 
 from asyncio import Transport
@@ -10,7 +10,9 @@ from asyncio.events import TimerHandle
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 HEAD_SECONDS = 20.0
-HEAD_BYTES = 64 * 1024  # controlplane.limits refuses half of it with a message; this limit ends heads that never end
+HEAD_BYTES = (
+    64 * 1024
+)  # controlplane.edge.limits refuses half of it with a message; this limit ends heads that never end
 PIECE_BYTES = 16 * 1024  # a socket delivers up to 256 KiB at once, which is checked in pieces of this size
 
 

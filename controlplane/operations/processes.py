@@ -7,7 +7,7 @@ _NO_LOG_OF_ITS_OWN = str(Path(__file__).with_name("uvicorn_log.json"))
 
 WEB = (
     *("-m", "uvicorn", "controlplane.asgi:application", "--loop", "uvloop"),
-    *("--http", "controlplane.http_protocol:BoundedHttp"),
+    *("--http", "controlplane.edge.http_protocol:BoundedHttp"),
     *("--log-config", _NO_LOG_OF_ITS_OWN, "--no-access-log", "--timeout-graceful-shutdown", "3", "--lifespan", "on"),
     *("--no-server-header", "--no-proxy-headers"),  # which proxies are trusted: MUSTER_TRUSTED_PROXIES
 )
