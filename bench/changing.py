@@ -12,8 +12,8 @@ import time
 
 import uvloop
 
-from jobs.clusters.kubernetes.options import Access
-from jobs.clusters.kubernetes.session import open_session
+from jobs.clusters.kubernetes.api.session import open_session
+from jobs.clusters.kubernetes.build.options import Access
 
 WORD = "change"
 WIDTH = 32

@@ -8,7 +8,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from jobs.clusters.kubernetes.manifests import DRAIN_SECONDS
+from jobs.clusters.kubernetes.build.manifests import DRAIN_SECONDS
 
 from . import kube
 from .figures import Figure, Result

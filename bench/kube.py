@@ -18,11 +18,11 @@ import httpx
 import psycopg
 from muster.models import Job
 
-from jobs.clusters.kubernetes import labels, manifests
-from jobs.clusters.kubernetes.client import JSON
-from jobs.clusters.kubernetes.options import Access
-from jobs.clusters.kubernetes.session import CONNECTIONS, open_session
-from jobs.clusters.kubernetes.site import Site
+from jobs.clusters.kubernetes.api.client import JSON
+from jobs.clusters.kubernetes.api.session import CONNECTIONS, open_session
+from jobs.clusters.kubernetes.build import labels, manifests
+from jobs.clusters.kubernetes.build.options import Access
+from jobs.clusters.kubernetes.build.site import Site
 from jobs.core.plan import Host, Index, Plan, Port, Role
 from rig.plane import ControlPlane
 from rig.world import NAMESPACE, fill

@@ -9,8 +9,8 @@ import time
 
 import uvloop
 
-from jobs.clusters.kubernetes.client import Api
-from jobs.clusters.kubernetes.options import Access
+from jobs.clusters.kubernetes.api.client import Api
+from jobs.clusters.kubernetes.build.options import Access
 
 
 async def main(kubeconfig: str, namespace: str, file: str) -> None:

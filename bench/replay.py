@@ -13,7 +13,7 @@ from typing import Any
 
 from aiohttp import web
 
-from jobs.clusters.kubernetes.reflector import INITIAL_END
+from jobs.clusters.kubernetes.watch.reflector import INITIAL_END
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ import json
 import sys
 import time
 
-from jobs.clusters.kubernetes.client import Api
-from jobs.clusters.kubernetes.options import Access
+from jobs.clusters.kubernetes.api.client import Api
+from jobs.clusters.kubernetes.build.options import Access
 
 
 async def main(kubeconfig: str, namespace: str, count: int, until: str) -> None:

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from jobs.clusters.kubernetes import events as kube_events
-from jobs.clusters.kubernetes import labels, pods
+from jobs.clusters.kubernetes.build import labels
+from jobs.clusters.kubernetes.facts import events as kube_events
+from jobs.clusters.kubernetes.facts import pods
 from jobs.clusters.memory import MemoryCluster, _Attempt
 from jobs.core.plan import Plan
 from jobs.core.verdict import ENDED, ReplicaSeen, ReplicaState

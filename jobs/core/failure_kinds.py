@@ -131,7 +131,7 @@ _WORDS: tuple[tuple[Kind, Certainty, re.Pattern[str]], ...] = (
     )),
 )  # fmt: skip
 
-# Reasons that the cluster gives for a replica (jobs/clusters/kubernetes/pod_reasons.py writes most of them). In order:
+# Reasons that the cluster gives for a replica (jobs/clusters/kubernetes/facts/pod_reasons.py writes most of them). In order:
 # a full EmptyDir is a matter of disk, though it is called a volume, and a pod refused for a broken device is not one of
 # lacking capacity.
 _REASONS: tuple[tuple[Kind, Certainty, re.Pattern[str]], ...] = (

@@ -14,8 +14,8 @@ import pytest
 
 from agent.build import build
 from common.errors import Unreachable
-from jobs.clusters.kubernetes import labels
 from jobs.clusters.kubernetes.adapter import KubernetesCluster
+from jobs.clusters.kubernetes.build import labels
 from jobs.core.plan import Host, Index, Plan, Port, Role
 from jobs.core.verdict import Seen
 from rig import programs

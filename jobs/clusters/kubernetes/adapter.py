@@ -20,17 +20,20 @@ from jobs.clusters import Expected
 from jobs.core.plan import Plan
 from jobs.core.verdict import ReplicaUpdate, Seen
 
-from . import client, labels, manifests, meshes, pod_logs, sizes
-from .answers import need
-from .cache import Key
-from .client import CALL_SECONDS, Api
-from .informers import FRESH_SECONDS, View, owner_key, pod_key
+from . import meshes, pod_logs
+from .api import client
+from .api.answers import need
+from .api.client import CALL_SECONDS, Api
+from .build import labels, manifests
+from .build.options import read as read_options
+from .facts import sizes
+from .facts.pods import Attempt, Owner, read_owner, read_pod
+from .facts.sizes import Size, read_size
 from .launch import LAUNCH_SECONDS, Launcher
-from .nodes import read_node
-from .options import read as read_options
-from .pods import Attempt, Owner, read_owner, read_pod
-from .sizes import Size, read_size
 from .teardown import END_SECONDS, end, end_replicas
+from .watch.cache import Key
+from .watch.informers import FRESH_SECONDS, View, owner_key, pod_key
+from .watch.nodes import read_node
 
 AGENT = Path(__file__).resolve().parents[3] / "agent" / "agent.pyz"
 START = AGENT.with_name("pod_entry.py")

@@ -12,14 +12,14 @@ from common import faultpoints
 from common.errors import Refused, Sealed, Unreachable
 from jobs.core.plan import Plan, Role
 
-from . import labels, manifests
-from .answers import NEVER, Answer, need, need_created
-from .client import METADATA, METADATA_LIST, Api
-from .manifests import Manifest
+from .api.answers import NEVER, Answer, need, need_created
+from .api.client import METADATA, METADATA_LIST, Api
+from .api.parallel import Limit, each
+from .build import labels, manifests
+from .build.manifests import Manifest
+from .build.site import Site
+from .facts.pods import owner_uid, read_owner
 from .meshes import Meshes
-from .parallel import Limit, each
-from .pods import owner_uid, read_owner
-from .site import Site
 
 LAUNCH_SECONDS = 10.0  # what is left then is up to the next visit
 NO_POLICY = "Other pods of the cluster can reach this attempt's pods: Muster's account may not create NetworkPolicies (deploy/account.yaml)"

@@ -14,12 +14,12 @@ from common import faultpoints
 from common.errors import Refused, Unreachable
 from jobs.core.plan import Plan, Role
 
-from . import labels, manifests
-from .answers import Answer, need, need_created
-from .client import METADATA, METADATA_LIST, Api
-from .manifests import Manifest
-from .objects import get, items
-from .site import Site
+from .api.answers import Answer, need, need_created
+from .api.client import METADATA, METADATA_LIST, Api
+from .api.objects import get, items
+from .build import labels, manifests
+from .build.manifests import Manifest
+from .build.site import Site
 
 KIND = "MonarchMesh"
 DESCRIPTION = f"openapi/v3/apis/{manifests.MESH_VERSION}"  # readable with any credentials

@@ -9,11 +9,12 @@ from typing import Any
 
 from common import faultpoints
 
-from . import labels, manifests, meshes
-from .answers import Answer, need
-from .client import JSON, METADATA_LIST, Api
-from .parallel import Limit, each
-from .pods import Attempt, Owner, Pod, read_owner
+from . import meshes
+from .api.answers import Answer, need
+from .api.client import JSON, METADATA_LIST, Api
+from .api.parallel import Limit, each
+from .build import labels, manifests
+from .facts.pods import Attempt, Owner, Pod, read_owner
 
 END_SECONDS = 12.0
 # Above this many pods, the cluster's endpoint controllers process all of them for each that ends: half the cost of an

@@ -11,8 +11,8 @@ import pytest
 
 from common import faultpoints
 from jobs import services
-from jobs.clusters.kubernetes import labels
-from jobs.clusters.kubernetes.parallel import FIRST
+from jobs.clusters.kubernetes.api.parallel import FIRST
+from jobs.clusters.kubernetes.build import labels
 from jobs.control.store import plan_of
 from jobs.core.lifecycle import Phase
 from jobs.models import Job

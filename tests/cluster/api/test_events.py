@@ -3,9 +3,9 @@
 import pytest
 from hypothesis import given, settings
 
-from jobs.clusters.kubernetes import labels
-from jobs.clusters.kubernetes.events import Trouble, explain, read_trouble
-from jobs.clusters.kubernetes.pods import Attempt, read_pod
+from jobs.clusters.kubernetes.build import labels
+from jobs.clusters.kubernetes.facts.events import Trouble, explain, read_trouble
+from jobs.clusters.kubernetes.facts.pods import Attempt, read_pod
 from tests.cluster.api.test_pods import ABSURD, OWNER, thing, waiting
 from tests.cluster.conftest import expected, plan, pod_name, states, until
 

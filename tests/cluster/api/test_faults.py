@@ -7,11 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from common.errors import Refused, Sealed, Unreachable
-from jobs.clusters.kubernetes import client, labels
-from jobs.clusters.kubernetes.cache import Picture
-from jobs.clusters.kubernetes.parallel import Limit
-from jobs.clusters.kubernetes.pods import read_pod
-from jobs.clusters.kubernetes.reflector import Reflector
+from jobs.clusters.kubernetes.api import client
+from jobs.clusters.kubernetes.api.parallel import Limit
+from jobs.clusters.kubernetes.build import labels
+from jobs.clusters.kubernetes.facts.pods import read_pod
+from jobs.clusters.kubernetes.watch.cache import Picture
+from jobs.clusters.kubernetes.watch.reflector import Reflector
 from rig.gate import Trouble
 from rig.plane import START_SECONDS
 from tests.cluster.conftest import end, expected, plan, pod_name, run_all, start_followers, states, until

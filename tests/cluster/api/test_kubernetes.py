@@ -7,9 +7,9 @@ import time
 import pytest
 
 from common.errors import InvalidInput, Refused, Unreachable
-from jobs.clusters.kubernetes import labels, manifests
-from jobs.clusters.kubernetes.pods import read_pod
-from jobs.clusters.kubernetes.site import Site
+from jobs.clusters.kubernetes.build import labels, manifests
+from jobs.clusters.kubernetes.build.site import Site
+from jobs.clusters.kubernetes.facts.pods import read_pod
 from jobs.clusters.kubernetes.teardown import MANY_NAMES
 from jobs.core.verdict import ReplicaState
 from rig.plane import ControlPlane

@@ -6,7 +6,7 @@ import pytest
 from django.utils import timezone
 
 from jobs import services
-from jobs.clusters.kubernetes import labels
+from jobs.clusters.kubernetes.build import labels
 from jobs.control.reconciler import visit
 from jobs.control.scheduler import schedule
 from jobs.control.store import DjangoStore

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from common.errors import Refused
 from jobs import frameworks
-from jobs.clusters.kubernetes import labels, manifests
-from jobs.clusters.kubernetes.site import Site
+from jobs.clusters.kubernetes.build import labels, manifests
+from jobs.clusters.kubernetes.build.site import Site
 from jobs.core.plan import Host, Index, Plan, Port, Role
 from jobs.core.spec import parse
 from jobs.frameworks import OPTIONS, torchrun

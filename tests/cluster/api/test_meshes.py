@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from common.errors import Refused, Unreachable
-from jobs.clusters.kubernetes import manifests
+from jobs.clusters.kubernetes.build import manifests
 from jobs.core.plan import Plan
 from tests.cluster.conftest import NamespaceFixture, end, launch, plan, states, until
 from tests.support.monarch_operator import NEW, OLD, Operator, defined

@@ -2,8 +2,8 @@
 
 import pytest
 
-from jobs.clusters.kubernetes import labels
-from jobs.clusters.kubernetes.nodes import Nodes, read_node
+from jobs.clusters.kubernetes.build import labels
+from jobs.clusters.kubernetes.watch.nodes import Nodes, read_node
 from jobs.core.lifecycle import Phase
 from rig.world import let_see_nodes
 from tests.cluster.api.test_life import Life

@@ -6,11 +6,11 @@ import json
 import pytest
 
 from common.errors import InvalidInput, Refused, Unreachable
-from jobs.clusters.kubernetes import options
-from jobs.clusters.kubernetes.answers import NEVER, Answer, need, need_created
-from jobs.clusters.kubernetes.cache import Picture
-from jobs.clusters.kubernetes.parallel import FIRST, MOST, Limit, each
-from jobs.clusters.kubernetes.pods import Owner, read_pod
+from jobs.clusters.kubernetes.api.answers import NEVER, Answer, need, need_created
+from jobs.clusters.kubernetes.api.parallel import FIRST, MOST, Limit, each
+from jobs.clusters.kubernetes.build import options
+from jobs.clusters.kubernetes.facts.pods import Owner, read_pod
+from jobs.clusters.kubernetes.watch.cache import Picture
 from tests.support.builders import Clock
 
 
@@ -256,7 +256,7 @@ def test_every_option_is_documented():
     from dataclasses import fields
     from pathlib import Path
 
-    from jobs.clusters.kubernetes.site import Site
+    from jobs.clusters.kubernetes.build.site import Site
 
     text = (Path(__file__).resolve().parents[3] / "docs/kubernetes.md").read_text()
     rows = re.findall(r"^\| ((?:`[A-Z_]+`(?:, )?)+) \|", text, re.M)

@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.clusters.kubernetes import labels, manifests, pods
-from jobs.clusters.kubernetes.decode import read_event, read_object
-from jobs.clusters.kubernetes.objects import get
-from jobs.clusters.kubernetes.pods import Attempt, Owner, Pod
+from jobs.clusters.kubernetes.api.decode import read_event, read_object
+from jobs.clusters.kubernetes.api.objects import get
+from jobs.clusters.kubernetes.build import labels, manifests
+from jobs.clusters.kubernetes.facts import pods
+from jobs.clusters.kubernetes.facts.pods import Attempt, Owner, Pod
 from jobs.core.plan import Plan, Role
 from jobs.core.verdict import ReplicaState
 from tests.cluster.api.test_manifests import SITE

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from common.errors import InvalidInput
-from jobs.clusters.kubernetes import options
+from jobs.clusters.kubernetes.build import options
 from jobs.core.plan import Plan
 from tests.cluster.conftest import NamespaceFixture, end, launch, plan, run_all, until
 

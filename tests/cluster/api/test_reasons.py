@@ -2,8 +2,8 @@
 
 import pytest
 
-from jobs.clusters.kubernetes.objects import LONGEST_WORDS, whole, words
-from jobs.clusters.kubernetes.pod_reasons import no_place
+from jobs.clusters.kubernetes.api.objects import LONGEST_WORDS, whole, words
+from jobs.clusters.kubernetes.facts.pod_reasons import no_place
 from tests.cluster.api.test_pods import condition, ended, read, waiting
 
 SHORT = "0/20 nodes are available: 20 Insufficient nvidia.com/gpu. preemption: 0/20 nodes are available: 20 No preemption victims found for incoming pod."  # fmt: skip

@@ -14,10 +14,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from jobs.clusters.kubernetes import client
-from jobs.clusters.kubernetes.client import Api, split_lines
-from jobs.clusters.kubernetes.options import Access
-from jobs.clusters.kubernetes.watch_batching import MOST_BYTES, Rest, newest
+from jobs.clusters.kubernetes.api import client
+from jobs.clusters.kubernetes.api.client import Api, split_lines
+from jobs.clusters.kubernetes.api.watch_batching import MOST_BYTES, Rest, newest
+from jobs.clusters.kubernetes.build.options import Access
 from rig.certificates import Authority
 from rig.elsewhere import write_kubeconfig
 from tests.cluster.conftest import until

@@ -7,7 +7,7 @@ import pytest
 
 from controlplane.celery import app
 from jobs import services
-from jobs.clusters.kubernetes import labels
+from jobs.clusters.kubernetes.build import labels
 from jobs.core.lifecycle import ON_CLUSTER, Phase
 from rig.plane import START_SECONDS, ControlPlane
 from rig.world import fill, settle

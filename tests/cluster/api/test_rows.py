@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from jobs.clusters.kubernetes.change_queue import AGAIN_SECONDS, ChangeQueue, Runs
+from jobs.clusters.kubernetes.watch.change_queue import AGAIN_SECONDS, ChangeQueue, Runs
 from jobs.control import watcher
 from jobs.control.reconciler import visit
 from jobs.control.scheduler import schedule

@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from agent.pod_entry import CAN_NOT_START
-from jobs.clusters.kubernetes import adapter, labels, manifests
-from jobs.clusters.kubernetes.pods import read_pod
-from jobs.clusters.kubernetes.site import Site
+from jobs.clusters.kubernetes import adapter
+from jobs.clusters.kubernetes.build import labels, manifests
+from jobs.clusters.kubernetes.build.site import Site
+from jobs.clusters.kubernetes.facts.pods import read_pod
 from jobs.core.plan import Host, Index, Plan, Port, Role
 from tests.cluster.conftest import until
 from tests.support.fake_control_plane import FakeControlPlane

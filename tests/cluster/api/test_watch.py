@@ -5,12 +5,13 @@ import json
 
 import pytest
 
-from jobs.clusters.kubernetes import manifests, reflector
-from jobs.clusters.kubernetes.answers import Answer
-from jobs.clusters.kubernetes.cache import Picture
-from jobs.clusters.kubernetes.client import split_lines
-from jobs.clusters.kubernetes.pods import read_owner
-from jobs.clusters.kubernetes.reflector import INITIAL_END, Reflector
+from jobs.clusters.kubernetes.api.answers import Answer
+from jobs.clusters.kubernetes.api.client import split_lines
+from jobs.clusters.kubernetes.build import manifests
+from jobs.clusters.kubernetes.facts.pods import read_owner
+from jobs.clusters.kubernetes.watch import reflector
+from jobs.clusters.kubernetes.watch.cache import Picture
+from jobs.clusters.kubernetes.watch.reflector import INITIAL_END, Reflector
 from tests.cluster.api.test_parts import answered
 from tests.cluster.api.test_pods import PLAN
 from tests.support.builders import Clock

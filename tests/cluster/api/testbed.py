@@ -20,8 +20,8 @@ from django.db import connection
 
 from agent.build import build
 from jobs import services
-from jobs.clusters.kubernetes import labels
 from jobs.clusters.kubernetes.adapter import AGENT
+from jobs.clusters.kubernetes.build import labels
 from jobs.control.scheduler import schedule
 from jobs.core.lifecycle import TERMINAL, Phase
 from jobs.models import Job

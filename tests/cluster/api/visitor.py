@@ -74,7 +74,7 @@ def _visit(life: Life) -> None:
 
 def _watch(life: Life) -> None:
     """Follow the cluster as the watcher does, with short watches; ends only by dying."""
-    from jobs.clusters.kubernetes import reflector
+    from jobs.clusters.kubernetes.watch import reflector
     from jobs.control import watcher
 
     reflector.WATCH_SECONDS = 1

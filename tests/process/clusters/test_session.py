@@ -13,11 +13,11 @@ from kubernetes.aio.config import incluster_config
 from prometheus_client import REGISTRY
 
 from common.errors import Unreachable
-from jobs.clusters.kubernetes import client
-from jobs.clusters.kubernetes.client import Api
-from jobs.clusters.kubernetes.options import Access
-from jobs.clusters.kubernetes.session import open_session
-from jobs.clusters.kubernetes.watch_batching import Pause
+from jobs.clusters.kubernetes.api import client
+from jobs.clusters.kubernetes.api.client import Api
+from jobs.clusters.kubernetes.api.session import open_session
+from jobs.clusters.kubernetes.api.watch_batching import Pause
+from jobs.clusters.kubernetes.build.options import Access
 from tests.process.clusters.api_server import NAME, ApiServer
 from tests.support.http_proxy import Proxy
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from jobs.clusters.kubernetes.site import Site
-from jobs.clusters.kubernetes.sizes import Size, placement_problem, quantity, read_size
+from jobs.clusters.kubernetes.build.site import Site
+from jobs.clusters.kubernetes.facts.sizes import Size, placement_problem, quantity, read_size
 
 SMALL = Size({"cpu": "8", "memory": "32Gi", "nvidia.com/gpu": "4"}, {"zone": "a"})
 LARGE = Size({"cpu": "128", "memory": "1Ti", "nvidia.com/gpu": "8"}, {"zone": "b"})

@@ -5,8 +5,8 @@ import pytest
 from common.errors import InvalidSpec
 from jobs import frameworks
 from jobs.clusters import replica_file
-from jobs.clusters.kubernetes import manifests
-from jobs.clusters.kubernetes.site import Site
+from jobs.clusters.kubernetes.build import manifests
+from jobs.clusters.kubernetes.build.site import Site
 from jobs.core.plan import Plan, slots_of, world_size
 from jobs.core.spec import JobSpec, parse
 from jobs.frameworks import plain

@@ -17,7 +17,7 @@ from kubernetes.client.rest import should_bypass_proxies
 
 from common.errors import Unreachable
 
-from .options import Access
+from ..build.options import Access
 
 CONNECTIONS = 128
 BUFFER_BYTES = 1 << 20  # parsed by aiohttp and not yet read

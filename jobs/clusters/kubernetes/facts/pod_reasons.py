@@ -9,7 +9,7 @@ from typing import Any
 
 from agent.pod_entry import CAN_NOT_START
 
-from .objects import condition, get, items, text, whole, words
+from ..api.objects import condition, get, items, text, whole, words
 
 CONTAINER = frozenset(
     {"CreateContainerConfigError", "CreateContainerError", "RunContainerError", "StartError", "ContainerCannotRun"}

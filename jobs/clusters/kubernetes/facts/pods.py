@@ -10,9 +10,10 @@ from typing import Any
 from jobs.core import exits
 from jobs.core.verdict import ENDED, ReplicaSeen, ReplicaState
 
-from . import labels, pod_reasons
+from ..api.objects import condition, get, items, text, version, whole, words
+from ..build import labels
+from . import pod_reasons
 from .events import Trouble, explain
-from .objects import condition, get, items, text, version, whole, words
 
 NODE_LOST = "NodeLost"  # kubernetes/pkg/util/node: NodeUnreachablePodReason
 _STATES = {

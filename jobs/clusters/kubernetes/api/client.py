@@ -21,9 +21,9 @@ import uvloop
 from common.errors import Unreachable
 from common.telemetry import measures
 
+from ..build.options import Access
 from .answers import Answer
 from .decode import write
-from .options import Access
 from .session import Session, open_session
 from .watch_batching import Pause, newest
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from common.errors import Problem
 
-from .objects import get
-from .site import Site
+from ..api.objects import get
+from ..build.site import Site
 
 # apimachinery, resource.Quantity
 _SUFFIXES = {

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from ..api.objects import condition, get, version, words
 from .cache import Key, Picture
-from .objects import condition, get, version, words
 
 
 @dataclass(frozen=True, slots=True)

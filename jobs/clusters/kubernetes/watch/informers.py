@@ -11,17 +11,18 @@ from dataclasses import replace
 
 from jobs.core.verdict import ReplicaUpdate
 
-from . import client, labels
+from ..api import client
+from ..api.client import Api
+from ..api.decode import read_event
+from ..api.watch_batching import Rest
+from ..build import labels
+from ..build.site import Site
+from ..facts.events import WANTED, Trouble, read_trouble
+from ..facts.pods import Attempt, Owner, Pod, read_owner, read_pod
 from .cache import Key, Picture
 from .change_queue import ChangeQueue
-from .client import Api
-from .decode import read_event
-from .events import WANTED, Trouble, read_trouble
 from .nodes import Node, Nodes, node_key, read_node
-from .pods import Attempt, Owner, Pod, read_owner, read_pod
 from .reflector import WATCH_SECONDS, Reflector
-from .site import Site
-from .watch_batching import Rest
 
 WRITER_REST_SECONDS = 0.08  # with a writer of rows, which must be quick
 VISITOR_REST_SECONDS = 1.0  # without such a writer; a visit ends the rest early

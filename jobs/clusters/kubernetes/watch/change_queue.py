@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 from jobs.core.verdict import ENDED, ReplicaState
 
+from ..facts.pods import Pod
 from .cache import Key
-from .pods import Pod
 
 AGAIN_SECONDS = 0.5  # between two visits to the same run
 FLUSH_SECONDS = 0.05  # between two batches of rows, so that a busy cluster costs twenty commits a second

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from . import labels
-from .objects import get, text, version, words
+from ..api.objects import get, text, version, words
+from ..build import labels
 
 # The scheduler's summary is a condition of the pod already, and its Events are the most frequent of all.
 WANTED = {"fieldSelector": "involvedObject.kind=Pod,type=Warning,reason!=FailedScheduling"}

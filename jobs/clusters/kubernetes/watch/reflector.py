@@ -17,11 +17,11 @@ from typing import Any, Generic
 from common import faultpoints
 from common.errors import Unreachable
 
-from .answers import need
+from ..api.answers import need
+from ..api.client import Api
+from ..api.objects import get, is_object, text, version
+from ..api.watch_batching import Pause
 from .cache import F, Key, Picture
-from .client import Api
-from .objects import get, is_object, text, version
-from .watch_batching import Pause
 
 log = logging.getLogger(__name__)
 
