@@ -16,7 +16,7 @@ from typing import Any
 
 import httpx
 import psycopg
-from muster.models import Job
+from muster.jobs.models import Job
 
 from jobs.clusters.kubernetes.api.client import JSON
 from jobs.clusters.kubernetes.api.session import CONNECTIONS, open_session

@@ -79,7 +79,7 @@ def _tree(folder: Path) -> Path:
         path = folder / f"package{number // PER_FOLDER:02}" / f"module{number:05}.py"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"VALUE = {number}\n" * 40)
-    time.sleep(2.5)  # a client trusts no file that was written a moment ago (client/muster/memory.py)
+    time.sleep(2.5)  # a client trusts no file that was written a moment ago (client/muster/code/memory.py)
     return folder
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from muster import Client
 from muster.errors import MusterError
-from muster.models import Job, Rank
+from muster.jobs.models import Job, Rank
 
 from .view import JobView, RankView, plain, screen
 

@@ -20,7 +20,7 @@ django.setup()
 from django.conf import settings  # noqa: E402 - needs what the lines above set up
 from django.core.management import call_command  # noqa: E402
 from django.db import transaction  # noqa: E402
-from muster import config  # noqa: E402
+from muster.http import config  # noqa: E402
 
 from accounts import people  # noqa: E402
 from accounts.models import Membership, Role, Team, Token, User  # noqa: E402

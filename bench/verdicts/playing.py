@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from muster.client import Client
-from muster.models import Job
+from muster.jobs.models import Job
 
 from ..rig import Rig
 from .cases import NODES, PROCESSES, Case

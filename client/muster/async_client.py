@@ -12,13 +12,14 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
-from muster import calls, sending
-from muster.async_logs import AsyncLogs
-from muster.calls import JobRef
-from muster.follow import too_late, wait_pause
-from muster.models import Job, Workspace
+from muster.code import sending
+from muster.code.sending import Progress
+from muster.jobs import calls
+from muster.jobs.async_logs import AsyncLogs
+from muster.jobs.calls import JobRef
+from muster.jobs.follow import too_late, wait_pause
+from muster.jobs.models import Job, Workspace
 from muster.operations import Operations
-from muster.sending import Progress
 
 T = TypeVar("T")
 

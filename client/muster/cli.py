@@ -32,8 +32,8 @@ from muster.commands import (
     webhooks,
 )  # fmt: skip
 from muster.errors import Forbidden, MusterError, NotLoggedIn, ServerError, TooManyRequests, Unauthorized, Unreachable
+from muster.http.version import VERSION
 from muster.render import printable
-from muster.version import VERSION
 
 # Exit codes that scripts may distinguish; docs/cli.md lists them. The numbers are those of sysexits.h.
 NO_CONTACT = 75

@@ -1,6 +1,6 @@
 """The operations that both clients share, each named once.
 
-An `Operation` is made of a flow (`muster.call`). On a `Client` it is a function that returns the result; on an
+An `Operation` is made of a flow (`muster.http.call`). On a `Client` it is a function that returns the result; on an
 `AsyncClient` one that returns an awaitable. So each has one definition, and one documentation.
 """
 
@@ -10,15 +10,16 @@ import functools
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any, Callable, Generic, TypeVar, overload
 
-from muster import calls, calls_jobs, calls_teams, calls_webhooks, reading
-from muster.call import Call, Flow, Page, page_size
+from muster.http.call import Call, Flow, Page, page_size
+from muster.jobs import calls, calls_jobs, reading
+from muster.teams import calls_teams, calls_webhooks
 
 if TYPE_CHECKING:
     # For type checkers only: the package itself needs neither, and Python 3.9 has no ParamSpec.
     from typing_extensions import ParamSpec
 
-    from muster.async_transport import AsyncTransport
-    from muster.transport import Transport
+    from muster.http.async_transport import AsyncTransport
+    from muster.http.transport import Transport
 
     P = ParamSpec("P")
 else:

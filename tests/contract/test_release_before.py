@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import muster.models as models
+import muster.jobs.models as models
 import pytest
 from drf_spectacular.generators import SchemaGenerator
 

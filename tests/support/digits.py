@@ -1,7 +1,7 @@
 """The expected result of the sample job (examples/ddp_digits.py) on any cluster."""
 
 from muster.client import Client
-from muster.models import Job
+from muster.jobs.models import Job
 
 
 def assert_trained(client: Client, job: Job) -> None:

@@ -10,9 +10,9 @@ from muster.client import Client
 from muster.commands.output import Output, as_json, as_yaml, reading, say
 from muster.commands.session import job_names, open_client
 from muster.errors import MusterError
-from muster.models import Me
+from muster.http.version import VERSION
+from muster.jobs.models import Me
 from muster.render import clock, printable
-from muster.version import VERSION
 
 
 @click.command()

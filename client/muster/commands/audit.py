@@ -9,8 +9,8 @@ import click
 
 from muster.commands.output import Output, limited, reading
 from muster.commands.session import open_client
-from muster.models_teams import AuditEntry
 from muster.render import clock
+from muster.teams.models_teams import AuditEntry
 
 
 @click.command()

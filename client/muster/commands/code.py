@@ -9,7 +9,7 @@ import click
 
 from muster.commands.output import Output, echo_lines, limited, reading
 from muster.commands.session import job_argument, job_names, open_client
-from muster.reading import CodeDiff, CodeFile
+from muster.jobs.reading import CodeDiff, CodeFile
 from muster.render import clock, inert, size, terminal_of
 
 COLOURS = {"+": "green", "-": "red", "@": "cyan"}

@@ -8,7 +8,7 @@ from muster.client import Client
 from muster.commands.output import Output, echo_lines, note, reading
 from muster.commands.session import job_argument, jobs_argument, open_client
 from muster.errors import Conflict, Forbidden, NotFound
-from muster.models_jobs import Acted
+from muster.jobs.models_jobs import Acted
 from muster.render import printable, terminal_of
 
 

@@ -12,7 +12,7 @@ import click
 from muster.client import Client
 from muster.commands.apart import apart
 from muster.commands.output import as_json, note
-from muster.models import Job, LogLine
+from muster.jobs.models import Job, LogLine
 from muster.render import Terminal, inert, printable, terminal_of
 
 INTERRUPTED = 130  # 128 + SIGINT, the shells' convention: the reader left, the job goes on

@@ -11,7 +11,7 @@ import click
 
 from muster.commands.output import Output, limited, reading
 from muster.commands.session import PHASES, open_client, queue_names
-from muster.models import Job
+from muster.jobs.models import Job
 from muster.render import ago, duration
 
 GROUPS = ("active", "finished")  # accepted by the server in place of a phase

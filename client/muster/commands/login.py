@@ -14,8 +14,8 @@ import click
 from muster.client import Client
 from muster.commands.output import note
 from muster.commands.servers import default_name, known
-from muster.config import Server, clean_url, config_path, load, save
 from muster.errors import Invalid, MusterError, NotLoggedIn, Unauthorized
+from muster.http.config import Server, clean_url, config_path, load, save
 
 
 @click.command()

@@ -11,7 +11,7 @@ from muster.client import Client
 from muster.commands.following import LineWriter, detached, follow
 from muster.commands.output import note
 from muster.commands.session import job_argument, open_client
-from muster.models import LAUNCHER
+from muster.jobs.models import LAUNCHER
 from muster.render import inert
 
 

@@ -9,7 +9,7 @@ import click
 
 from muster.commands.output import Output, reading
 from muster.commands.session import job_argument, open_client
-from muster.models import Point, Series
+from muster.jobs.models import Point, Series
 from muster.render import printable
 
 

@@ -11,7 +11,7 @@ from typing import Any, Callable, Protocol, TypeVar
 import click
 import yaml
 
-from muster.model import Json
+from muster.http.model import Json
 from muster.render import STEERING, inert, printable, table, terminal_of
 
 F = TypeVar("F", bound=Callable[..., Any])

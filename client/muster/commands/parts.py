@@ -8,8 +8,8 @@ import click
 
 from muster.commands.output import Output, reading
 from muster.commands.session import job_argument, open_client
-from muster.models import Event, Rank
-from muster.models_jobs import Attempt, Replica
+from muster.jobs.models import Event, Rank
+from muster.jobs.models_jobs import Attempt, Replica
 from muster.render import ago, clock, duration, size
 
 ATTEMPT = click.option(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from muster.models_jobs import Plan
+from muster.jobs.models_jobs import Plan
 from muster.render import printable, table, terminal_of
 
 

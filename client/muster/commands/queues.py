@@ -8,7 +8,7 @@ import click
 
 from muster.commands.output import Output, reading
 from muster.commands.session import open_client, queue_names
-from muster.models import Queue
+from muster.jobs.models import Queue
 from muster.render import printable
 
 HEADERS = ("QUEUE", "TEAM", "CLUSTER", "RESOURCE", "USED", "FREE", "GPUS/NODE", "STATE")

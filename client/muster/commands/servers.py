@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 import click
 
 from muster.commands.output import Output, reading, say
-from muster.config import Config, Server, clean_url, config_path, load, save
 from muster.errors import ConfigError
+from muster.http.config import Config, Server, clean_url, config_path, load, save
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import click
 from muster.client import Client
 from muster.commands.output import note
 from muster.errors import MusterError
-from muster.wire import Retry
+from muster.http.wire import Retry
 
 F = TypeVar("F", bound=Callable[..., Any])
 

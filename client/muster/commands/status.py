@@ -10,8 +10,8 @@ import click
 from muster.commands.output import Output, reading, without_empty_columns
 from muster.commands.parts import RANK_HEADERS, rank_row
 from muster.commands.session import job_argument, open_client
-from muster.models import Failure, Job, Progress, Rank
-from muster.models_jobs import Replica
+from muster.jobs.models import Failure, Job, Progress, Rank
+from muster.jobs.models_jobs import Replica
 from muster.render import Terminal, ago, clock, duration, printable, table, terminal_of
 
 

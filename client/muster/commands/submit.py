@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from muster.calls import job_spec
 from muster.client import Client
+from muster.code.progress import Upload
 from muster.commands.following import LineWriter, detached, follow, leave
 from muster.commands.job_file import FIELDS
 from muster.commands.job_options import check_known, job_fields, job_options
@@ -18,8 +18,8 @@ from muster.commands.planning import plan_lines, summary
 from muster.commands.secrets import secret_values
 from muster.commands.session import open_client
 from muster.errors import MusterError
-from muster.models import Job
-from muster.progress import Upload
+from muster.jobs.calls import job_spec
+from muster.jobs.models import Job
 from muster.render import printable
 
 # Not part of the job's description, so irrelevant to a plan.

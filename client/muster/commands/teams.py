@@ -6,8 +6,8 @@ import click
 
 from muster.commands.output import Output, reading, say
 from muster.commands.session import open_client
-from muster.models_teams import Member, Team
 from muster.render import printable
+from muster.teams.models_teams import Member, Team
 
 # The server defines what roles may do, and refuses an unknown one.
 ROLE = click.option("--role", metavar="ROLE", required=True, help="viewer, member or admin.")

@@ -10,8 +10,8 @@ from muster.client import Client
 from muster.commands.output import Output, note, reading, say
 from muster.commands.session import open_client
 from muster.errors import NotFound
-from muster.models_teams import Token
 from muster.render import ago, clock, duration
+from muster.teams.models_teams import Token
 
 
 @click.group(invoke_without_command=True)

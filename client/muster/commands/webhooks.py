@@ -10,8 +10,8 @@ import click
 
 from muster.commands.output import Output, note, reading, say
 from muster.commands.session import open_client
-from muster.models_webhooks import Delivery, Webhook
 from muster.render import ago, clock, printable
+from muster.teams.models_webhooks import Delivery, Webhook
 
 EVENTS = ["start", "end", "failure"]
 ON = click.option("--on", "events", type=click.Choice(EVENTS), multiple=True, help="Event; may be repeated.")

@@ -136,7 +136,7 @@ def test_a_folder_over_the_limit_is_refused_with_its_largest_files(client, code,
     TeamStore.objects.create(team=team, workspace_limit_bytes=5000)
     (code / "weights.bin").write_bytes(b"x" * 6000)
     for asks_first in (1, 1 << 30):
-        monkeypatch.setattr("muster.sending.ASK_BYTES", asks_first)
+        monkeypatch.setattr("muster.code.sending.ASK_BYTES", asks_first)
         with pytest.raises((WorkspaceError, Invalid), match=r"weights\.bin"):
             client.upload(code)
     assert Workspace.objects.count() == 0
@@ -180,7 +180,7 @@ def test_the_code_of_two_jobs_is_read_and_compared(client, code, queue):
 
 
 def test_a_long_list_of_files_is_read_completely(client, code, queue, monkeypatch):
-    monkeypatch.setattr("muster.reading.FILES_PAGE", 3)
+    monkeypatch.setattr("muster.jobs.reading.FILES_PAGE", 3)
     job = client.submit("torchrun train.py", queue="default", directory=code)
     assert [one.path for one in client.files(job)] == ["lib/größe.py", "link", "run.sh", "train.py"]
 

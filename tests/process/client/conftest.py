@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 from muster.cli import cli
 from muster.client import Client
-from muster.config import Config, Server, save
+from muster.http.config import Config, Server, save
 
 from tests.process.client.fake import TOKEN, USER, FakeMuster, serve
 

@@ -7,7 +7,7 @@ import stat
 from pathlib import Path
 
 import pytest
-from muster.config import load
+from muster.http.config import load
 
 from tests.process.client.conftest import Run
 from tests.process.client.fake import TOKEN, FakeMuster

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from muster.config import Config, Server, load, save
+from muster.http.config import Config, Server, load, save
 
 from tests.process.client.conftest import Run
 from tests.process.client.fake import TOKEN, USER, FakeMuster

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from muster.commands.following import exit_code_of
-from muster.models import Job
+from muster.jobs.models import Job
 
 from tests.process.client import fake
 from tests.process.client.conftest import Run

@@ -7,8 +7,8 @@ import stat
 from pathlib import Path
 
 import pytest
-from muster.config import Config, Server, clean_url, config_path, find_server, load, save
 from muster.errors import ConfigError, NotLoggedIn
+from muster.http.config import Config, Server, clean_url, config_path, find_server, load, save
 
 LAB, CLOUD = Server("http://lab:8000", "lab-token", "ada"), Server("https://cloud", "cloud-token", "ada")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from muster.follow import (
+from muster.jobs.follow import (  # fmt: skip
     BUSY_PAGE_LINES,
     MOST_EMPTY_PAGES,
     MOST_EMPTY_STREAMS,
@@ -15,8 +15,8 @@ from muster.follow import (
     LogReader,
     Seen,
     wait_pause,
-)  # fmt: skip
-from muster.models import Job, LogLine, LogPage
+)
+from muster.jobs.models import Job, LogLine, LogPage
 
 LINE = LogLine(1, "x")
 

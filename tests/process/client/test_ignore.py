@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from muster.ignore import inherited_rules, is_ignored, rules_of_folder, rules_of_text
+from muster.code.ignore import inherited_rules, is_ignored, rules_of_folder, rules_of_text
 
 CASES = [
     # patterns, path ("/" at the end: a folder), ignored

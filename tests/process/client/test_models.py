@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 
 import pytest
 from muster.errors import UnexpectedAnswer
-from muster.models import Event, Job, LogLine, LogPage, Me, Rank, Series
+from muster.jobs.models import Event, Job, LogLine, LogPage, Me, Rank, Series
 
 from tests.process.client import fake
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from muster.client import AsyncClient, Client
 from muster.errors import CutOff, Invalid, MusterError, NotFound, TooManyRequests, Unreachable
-from muster.follow import lines_of
-from muster.models import Job, LogLine
+from muster.http.wire import Retry
+from muster.jobs.follow import lines_of
+from muster.jobs.models import Job, LogLine
 from muster.operations import Listing, Operation, Operations
-from muster.wire import Retry
 
 from tests.process.client.fake import TOKEN, FakeMuster
 from tests.process.client.test_sdk import BUSY, asynchronously

@@ -1,5 +1,5 @@
 from muster.commands.planning import plan_lines
-from muster.models_jobs import Plan
+from muster.jobs.models_jobs import Plan
 
 SENT = {"queue": "default", "roles": [], "distribution": {}, "asked": {}, "spec": {}, "fits_now": True}
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import muster.cli
 import pytest
-from muster.version import VERSION
+from muster.http.version import VERSION
 
 from tests.process.client.fake import TOKEN, FakeMuster
 from tests.process.client.terminal import command, on_a_terminal

@@ -10,7 +10,7 @@ from typing import TypeVar
 import pytest
 from muster.client import AsyncClient, Client
 from muster.errors import Invalid, MusterError, NotFound, Unauthorized, Unreachable, WaitTimeout
-from muster.models import Job
+from muster.jobs.models import Job
 
 from tests.process.client.fake import TOKEN, FakeMuster
 

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from muster import contents, memory, sending
 from muster.client import AsyncClient, Client
+from muster.code import contents, memory, sending
+from muster.code.progress import Upload
 from muster.errors import NotFound, WorkspaceError
-from muster.progress import Upload
 
 from tests.process.client.fake import FakeMuster, problem
 from tests.process.client.test_workspace import as_nobody

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from muster.client import AsyncClient, Client
-from muster.models import Job as SeenJob
+from muster.jobs.models import Job as SeenJob
 
 from accounts.models import Token
 from embedded.ports import free_port

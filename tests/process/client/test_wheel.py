@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 from django.test import Client as Browser
-from muster.version import VERSION
+from muster.http.version import VERSION
 
 from common import client_wheel
 from tests.support.site import serve

@@ -7,9 +7,10 @@ from datetime import datetime, timezone
 
 import httpx
 import pytest
-from muster import calls, errors
-from muster.calls import Call
-from muster.wire import Wire, seconds_until
+from muster import errors
+from muster.http.wire import Wire, seconds_until
+from muster.jobs import calls
+from muster.jobs.calls import Call
 
 WIRE = Wire("https://lab", "t", chance=lambda: 1.0)
 GET = calls.me()

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from muster.code.workspace import walk
 from muster.errors import WorkspaceError
-from muster.workspace import walk
 
 
 def paths(folder: Path) -> list[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 from django.conf import settings
-from muster.version import VERSION as CLIENT
+from muster.http.version import VERSION as CLIENT
 
 from controlplane.operations.server import cli
 

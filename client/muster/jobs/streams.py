@@ -6,9 +6,9 @@ import json
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from muster.call import Call, get, given
-from muster.calls import PATIENCE_SECONDS, no_job
-from muster.model import Json
+from muster.http.call import Call, get, given
+from muster.http.model import Json
+from muster.jobs.calls import PATIENCE_SECONDS, no_job
 
 STREAM = "text/event-stream"
 QUIET_SECONDS = 15.0  # on top of the usual timeout; the server sends a heartbeat at least this often

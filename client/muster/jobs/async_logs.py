@@ -1,21 +1,21 @@
-"""Reading and following logs."""
+"""Reading and following logs, for asyncio."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
-from muster import calls
-from muster.calls import JobRef
 from muster.errors import CutOff, NotFound, UnexpectedAnswer
-from muster.follow import Follower, LogReader, Seen, lines_of
-from muster.models import Job, LogLine, LogPage
-from muster.streams import log_text
-from muster.transport import Transport
+from muster.http.async_transport import AsyncTransport
+from muster.jobs import calls
+from muster.jobs.calls import JobRef
+from muster.jobs.follow import Follower, LogReader, Seen, lines_of
+from muster.jobs.models import Job, LogLine, LogPage
+from muster.jobs.streams import log_text
 
 
-class Logs(Transport):
-    def logs(
+class AsyncLogs(AsyncTransport):
+    async def logs(
         self,
         job: JobRef,
         *,
@@ -25,17 +25,18 @@ class Logs(Transport):
         attempt: int | None = None,
         tail: int | None = None,
         cursor: str | None = None,
-    ) -> Iterator[LogLine]:
+    ) -> AsyncIterator[LogLine]:
         """Yield the lines of all ranks, or of one rank or replica, that exist so far.
 
         With `follow`, as they come, until the job has ended or is suspended.
         """
-        for page in self.log_pages(
+        async for page in self.log_pages(
             job, follow=follow, rank=rank, replica=replica, attempt=attempt, tail=tail, cursor=cursor
         ):
-            yield from page.lines
+            for line in page.lines:
+                yield line
 
-    def log_pages(
+    async def log_pages(
         self,
         job: JobRef,
         *,
@@ -45,21 +46,23 @@ class Logs(Transport):
         attempt: int | None = None,
         tail: int | None = None,
         cursor: str | None = None,
-    ) -> Iterator[LogPage]:
+    ) -> AsyncIterator[LogPage]:
         """Like `logs`, a page at a time: each carries the cursor from which another reader continues."""
-        job_id = self._run(calls.find_id(job))
+        job_id = await self._run(calls.find_id(job))
         reader = LogReader(
             job_id, rank=rank, replica=replica, attempt=attempt, tail=tail, is_following=follow, cursor=cursor
         )
         if follow:
-            yield from (seen for seen in self._followed(Follower(reader)) if isinstance(seen, LogPage))
+            async for seen in self._followed(Follower(reader)):
+                if isinstance(seen, LogPage):
+                    yield seen
             return
         while not reader.is_done:
-            page = self._send(reader.call())
+            page = await self._send(reader.call())
             yield page
             reader.take(page)
 
-    def log_page(
+    async def log_page(
         self,
         job: JobRef,
         *,
@@ -71,11 +74,11 @@ class Logs(Transport):
         wait_seconds: int = 0,
     ) -> LogPage:
         """Return one answer of the log endpoint, for callers that keep the cursor themselves."""
-        job_id = self._run(calls.find_id(job))
+        job_id = await self._run(calls.find_id(job))
         asked: dict[str, Any] = {"rank": rank, "replica": replica, "attempt": attempt, "tail": tail, "cursor": cursor}
-        return self._send(calls.log_page(job_id, wait_seconds=wait_seconds, **asked))
+        return await self._send(calls.log_page(job_id, wait_seconds=wait_seconds, **asked))
 
-    def follow(
+    async def follow(
         self,
         job: JobRef,
         *,
@@ -83,16 +86,17 @@ class Logs(Transport):
         replica: str | None = None,
         tail: int | None = None,
         cursor: str | None = None,
-    ) -> Iterator[LogLine | Job]:
+    ) -> AsyncIterator[LogLine | Job]:
         """Yield each line as it comes and, whenever its phase changes, the job; the last item is the ended job.
 
         A server restart is waited out, for up to five minutes; no line is lost or repeated. Also ends when the job is
         suspended.
         """
-        for seen in self.follow_pages(job, rank=rank, replica=replica, tail=tail, cursor=cursor):
-            yield from lines_of(seen)
+        async for seen in self.follow_pages(job, rank=rank, replica=replica, tail=tail, cursor=cursor):
+            for item in lines_of(seen):
+                yield item
 
-    def follow_pages(
+    async def follow_pages(
         self,
         job: JobRef,
         *,
@@ -100,36 +104,43 @@ class Logs(Transport):
         replica: str | None = None,
         tail: int | None = None,
         cursor: str | None = None,
-    ) -> Iterator[LogPage | Job]:
+    ) -> AsyncIterator[LogPage | Job]:
         """Like `follow`, a page of lines at a time."""
-        job_id = self._run(calls.find_id(job))
+        job_id = await self._run(calls.find_id(job))
         reader = LogReader(job_id, rank=rank, replica=replica, tail=tail, cursor=cursor, is_following=True)
-        yield from self._followed(Follower(reader))
+        async for seen in self._followed(Follower(reader)):
+            yield seen
 
-    def log_text(
+    async def log_text(
         self, job: JobRef, *, rank: int | None = None, replica: str | None = None, attempt: int | None = None
-    ) -> Iterator[str]:
+    ) -> AsyncIterator[str]:
         """Yield the whole log of one attempt as text, in pieces, however long: time, rank, line."""
-        call = log_text(self._run(calls.find_id(job)), rank=rank, replica=replica, attempt=attempt)
-        with self._open(call) as reply:
-            yield from reply.iter_text()
+        call = log_text(await self._run(calls.find_id(job)), rank=rank, replica=replica, attempt=attempt)
+        async with self._open(call) as reply:
+            async for piece in reply.aiter_text():
+                yield piece
 
-    def _followed(self, follower: Follower) -> Iterator[Seen]:
+    async def _followed(self, follower: Follower) -> AsyncIterator[Seen]:
         while not follower.is_done:
-            yield from self._streamed(follower) if follower.is_streaming else self._asked(follower)
-            self._sleep(follower.rest_seconds)
+            heard = self._streamed(follower) if follower.is_streaming else self._asked(follower)
+            async for seen in heard:
+                yield seen
+            await self._sleep(follower.rest_seconds)
 
-    def _asked(self, follower: Follower) -> Iterator[Seen]:
-        return follower.take(self._send(follower.call()))
+    async def _asked(self, follower: Follower) -> AsyncIterator[Seen]:
+        for seen in follower.take(await self._send(follower.call())):
+            yield seen
 
-    def _streamed(self, follower: Follower) -> Iterator[Seen]:
+    async def _streamed(self, follower: Follower) -> AsyncIterator[Seen]:
         """Yield what one open connection delivers, until it breaks off or is no longer needed."""
         try:
-            with self._open(follower.stream()) as reply:
-                for line in reply.iter_lines():
-                    yield from follower.hear(line)
+            async with self._open(follower.stream()) as reply:
+                async for line in reply.aiter_lines():
+                    for page in follower.hear(line):
+                        yield page
                     if follower.wants_look:
-                        yield from self._asked(follower)
+                        async for seen in self._asked(follower):
+                            yield seen
                     if not follower.is_streaming:
                         return
         except CutOff:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from muster.model import Json, Model, as_sent, moment, read
+from muster.http.model import Json, Model, as_sent, moment, read
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from muster.model import Json, Model, as_sent, each, mapping, moment, read
-from muster.models import Failure
+from muster.http.model import Json, Model, as_sent, each, mapping, moment, read
+from muster.jobs.models import Failure
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The server's answers about jobs and queues, as frozen values (`muster.model` describes how they are parsed)."""
+"""The server's answers about jobs and queues, as frozen values (`muster.http.model` describes how they are parsed)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
-from muster.model import Json, Model, as_sent, as_time, each, mapping, moment, read
+from muster.http.model import Json, Model, as_sent, as_time, each, mapping, moment, read
 
 LAUNCHER = -1  # the "rank" of what the launcher itself printed (docs/wire.md)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, Generic, TypeVar, Union
 from urllib.parse import parse_qsl, quote, urlsplit
 
-from muster.model import Json
+from muster.http.model import Json
 
 T = TypeVar("T")
 Flow = Generator[Union["Call[Any]", "Work[Any]"], Any, T]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from muster.model import Json, Model, as_sent, moment
+from muster.http.model import Json, Model, as_sent, moment
 
 
 @dataclass(frozen=True)

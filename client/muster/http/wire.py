@@ -13,9 +13,9 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from muster.call import Call
 from muster.errors import CutOff, MusterError, NotLoggedIn, TimedOut, UnexpectedAnswer, Unreachable, from_problem
-from muster.version import VERSION
+from muster.http.call import Call
+from muster.http.version import VERSION
 
 T = TypeVar("T")
 Reply = Union[httpx.Response, httpx.RequestError]

@@ -9,8 +9,8 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
+from muster.code.workspace import File, Stat, unreadable
 from muster.errors import WorkspaceError
-from muster.workspace import File, Stat, unreadable
 
 MAGIC = b"MUSTERP1"
 HEAD = struct.Struct(">B32sQQ")  # kind, sha256, plain bytes, bytes that follow

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from muster import calls
-from muster.call import Call, Flow, Page, ask, get, given, nothing, page, place, whole
 from muster.errors import NotFound
-from muster.models import Ceiling, Login, Me, Queue
-from muster.models_teams import AuditEntry, Member, Team, Token
+from muster.http.call import Call, Flow, Page, ask, get, given, nothing, page, place, whole
+from muster.jobs import calls
+from muster.jobs.models import Ceiling, Login, Me, Queue
+from muster.teams.models_teams import AuditEntry, Member, Team, Token
 
 
 def me() -> Flow[Me]:

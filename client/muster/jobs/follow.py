@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Union
 
-from muster.call import Call
-from muster.calls import LONG_POLL_SECONDS, job, log_page, patient
 from muster.errors import WaitTimeout
-from muster.models import Job, LogLine, LogPage
-from muster.streams import Event, EventReader, log_stream
+from muster.http.call import Call
+from muster.jobs.calls import LONG_POLL_SECONDS, job, log_page, patient
+from muster.jobs.models import Job, LogLine, LogPage
+from muster.jobs.streams import Event, EventReader, log_stream
 
 # The server answers a long poll at the first new line; without a pause, a busy job would cost a request per line.
 REST_SECONDS = 0.25

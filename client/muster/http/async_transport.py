@@ -9,10 +9,10 @@ from typing import Any, Callable, TypeVar
 
 import httpx
 
-from muster.call import Call, Flow, Page, Work
-from muster.config import find_server
 from muster.errors import MusterError
-from muster.wire import Reply, Retry, Wire
+from muster.http.call import Call, Flow, Page, Work
+from muster.http.config import find_server
+from muster.http.wire import Reply, Retry, Wire
 
 T = TypeVar("T")
 S = TypeVar("S", bound="AsyncTransport")

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from muster.disk import replace_file
 from muster.errors import ConfigError, NotLoggedIn
+from muster.http.disk import replace_file
 
 Environ = Mapping[str, str]
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from muster.code.ignore import Rule, inherited_rules, is_ignored, rules_of_folder
 from muster.errors import WorkspaceError
-from muster.ignore import Rule, inherited_rules, is_ignored, rules_of_folder
 
 LARGEST_SHOWN = 3
 MAX_PATH_BYTES, MAX_PART_BYTES = 1024, 255

@@ -9,14 +9,14 @@ import os
 from collections.abc import Iterable
 from typing import Any, Callable, NamedTuple
 
-from muster import memory as memories
-from muster.call import Call, Flow, Work, ask
-from muster.contents import TRIES, Changed, Pack, packs
+from muster.code import memory as memories
+from muster.code.contents import TRIES, Changed, Pack, packs
+from muster.code.memory import Entries, Entry, Memory
+from muster.code.workspace import File, Tree, walk
 from muster.errors import Invalid, WorkspaceError
-from muster.memory import Entries, Entry, Memory
-from muster.model import Json
-from muster.models import Workspace
-from muster.workspace import File, Tree, walk
+from muster.http.call import Call, Flow, Work, ask
+from muster.http.model import Json
+from muster.jobs.models import Workspace
 
 Progress = Callable[[int, int], None]  # bytes of files sent, and to be sent
 

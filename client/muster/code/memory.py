@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from muster.contents import digest
-from muster.disk import replace_file
-from muster.workspace import File, Stat, Tree
+from muster.code.contents import digest
+from muster.code.workspace import File, Stat, Tree
+from muster.http.disk import replace_file
 
 VERSION = 1
 # A file written after it was read, within one tick of the file system's clock, looks unchanged.

@@ -1,4 +1,4 @@
-"""Requests about jobs beyond `muster.calls`: attempts, replicas, plans, acts on many jobs."""
+"""Requests about jobs beyond `muster.jobs.calls`: attempts, replicas, plans, acts on many jobs."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from muster.call import Call, Flow, Page, ask, get, given, page, whole
-from muster.calls import JobRef, act, every, find_id, no_job, of_job
-from muster.calls import metrics as series
 from muster.errors import UnexpectedAnswer
-from muster.models import Event, FoundLine, Job, Rank, Series
-from muster.models_jobs import Acted, Attempt, JobField, Plan, Replica
+from muster.http.call import Call, Flow, Page, ask, get, given, page, whole
+from muster.jobs.calls import JobRef, act, every, find_id, no_job, of_job
+from muster.jobs.calls import metrics as series
+from muster.jobs.models import Event, FoundLine, Job, Rank, Series
+from muster.jobs.models_jobs import Acted, Attempt, JobField, Plan, Replica
 
 MOST_FOUND = 1000  # lines in one answer of a search
 MOST_AT_ONCE = 100  # jobs in one bulk call; more go in several

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import quote
 
-from muster.call import Call, Flow, Page, ask, get, page, whole
-from muster.calls import JobRef, find_job
 from muster.errors import NotFound
-from muster.model import Json, Model, as_sent, each, read
-from muster.models import Workspace
+from muster.http.call import Call, Flow, Page, ask, get, page, whole
+from muster.http.model import Json, Model, as_sent, each, read
+from muster.jobs.calls import JobRef, find_job
+from muster.jobs.models import Workspace
 
 FILES_PAGE = 10_000
 

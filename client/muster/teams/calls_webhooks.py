@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from muster.call import Call, Flow, Page, ask, get, given, nothing, page, place, whole
-from muster.models_webhooks import Delivery, Webhook
+from muster.http.call import Call, Flow, Page, ask, get, given, nothing, page, place, whole
+from muster.teams.models_webhooks import Delivery, Webhook
 
 
 def webhooks(team: str) -> Flow[list[Webhook]]:

@@ -1,21 +1,21 @@
-"""Reading and following logs, for asyncio."""
+"""Reading and following logs."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import Iterator
 from typing import Any
 
-from muster import calls
-from muster.async_transport import AsyncTransport
-from muster.calls import JobRef
 from muster.errors import CutOff, NotFound, UnexpectedAnswer
-from muster.follow import Follower, LogReader, Seen, lines_of
-from muster.models import Job, LogLine, LogPage
-from muster.streams import log_text
+from muster.http.transport import Transport
+from muster.jobs import calls
+from muster.jobs.calls import JobRef
+from muster.jobs.follow import Follower, LogReader, Seen, lines_of
+from muster.jobs.models import Job, LogLine, LogPage
+from muster.jobs.streams import log_text
 
 
-class AsyncLogs(AsyncTransport):
-    async def logs(
+class Logs(Transport):
+    def logs(
         self,
         job: JobRef,
         *,
@@ -25,18 +25,17 @@ class AsyncLogs(AsyncTransport):
         attempt: int | None = None,
         tail: int | None = None,
         cursor: str | None = None,
-    ) -> AsyncIterator[LogLine]:
+    ) -> Iterator[LogLine]:
         """Yield the lines of all ranks, or of one rank or replica, that exist so far.
 
         With `follow`, as they come, until the job has ended or is suspended.
         """
-        async for page in self.log_pages(
+        for page in self.log_pages(
             job, follow=follow, rank=rank, replica=replica, attempt=attempt, tail=tail, cursor=cursor
         ):
-            for line in page.lines:
-                yield line
+            yield from page.lines
 
-    async def log_pages(
+    def log_pages(
         self,
         job: JobRef,
         *,
@@ -46,23 +45,21 @@ class AsyncLogs(AsyncTransport):
         attempt: int | None = None,
         tail: int | None = None,
         cursor: str | None = None,
-    ) -> AsyncIterator[LogPage]:
+    ) -> Iterator[LogPage]:
         """Like `logs`, a page at a time: each carries the cursor from which another reader continues."""
-        job_id = await self._run(calls.find_id(job))
+        job_id = self._run(calls.find_id(job))
         reader = LogReader(
             job_id, rank=rank, replica=replica, attempt=attempt, tail=tail, is_following=follow, cursor=cursor
         )
         if follow:
-            async for seen in self._followed(Follower(reader)):
-                if isinstance(seen, LogPage):
-                    yield seen
+            yield from (seen for seen in self._followed(Follower(reader)) if isinstance(seen, LogPage))
             return
         while not reader.is_done:
-            page = await self._send(reader.call())
+            page = self._send(reader.call())
             yield page
             reader.take(page)
 
-    async def log_page(
+    def log_page(
         self,
         job: JobRef,
         *,
@@ -74,11 +71,11 @@ class AsyncLogs(AsyncTransport):
         wait_seconds: int = 0,
     ) -> LogPage:
         """Return one answer of the log endpoint, for callers that keep the cursor themselves."""
-        job_id = await self._run(calls.find_id(job))
+        job_id = self._run(calls.find_id(job))
         asked: dict[str, Any] = {"rank": rank, "replica": replica, "attempt": attempt, "tail": tail, "cursor": cursor}
-        return await self._send(calls.log_page(job_id, wait_seconds=wait_seconds, **asked))
+        return self._send(calls.log_page(job_id, wait_seconds=wait_seconds, **asked))
 
-    async def follow(
+    def follow(
         self,
         job: JobRef,
         *,
@@ -86,17 +83,16 @@ class AsyncLogs(AsyncTransport):
         replica: str | None = None,
         tail: int | None = None,
         cursor: str | None = None,
-    ) -> AsyncIterator[LogLine | Job]:
+    ) -> Iterator[LogLine | Job]:
         """Yield each line as it comes and, whenever its phase changes, the job; the last item is the ended job.
 
         A server restart is waited out, for up to five minutes; no line is lost or repeated. Also ends when the job is
         suspended.
         """
-        async for seen in self.follow_pages(job, rank=rank, replica=replica, tail=tail, cursor=cursor):
-            for item in lines_of(seen):
-                yield item
+        for seen in self.follow_pages(job, rank=rank, replica=replica, tail=tail, cursor=cursor):
+            yield from lines_of(seen)
 
-    async def follow_pages(
+    def follow_pages(
         self,
         job: JobRef,
         *,
@@ -104,43 +100,36 @@ class AsyncLogs(AsyncTransport):
         replica: str | None = None,
         tail: int | None = None,
         cursor: str | None = None,
-    ) -> AsyncIterator[LogPage | Job]:
+    ) -> Iterator[LogPage | Job]:
         """Like `follow`, a page of lines at a time."""
-        job_id = await self._run(calls.find_id(job))
+        job_id = self._run(calls.find_id(job))
         reader = LogReader(job_id, rank=rank, replica=replica, tail=tail, cursor=cursor, is_following=True)
-        async for seen in self._followed(Follower(reader)):
-            yield seen
+        yield from self._followed(Follower(reader))
 
-    async def log_text(
+    def log_text(
         self, job: JobRef, *, rank: int | None = None, replica: str | None = None, attempt: int | None = None
-    ) -> AsyncIterator[str]:
+    ) -> Iterator[str]:
         """Yield the whole log of one attempt as text, in pieces, however long: time, rank, line."""
-        call = log_text(await self._run(calls.find_id(job)), rank=rank, replica=replica, attempt=attempt)
-        async with self._open(call) as reply:
-            async for piece in reply.aiter_text():
-                yield piece
+        call = log_text(self._run(calls.find_id(job)), rank=rank, replica=replica, attempt=attempt)
+        with self._open(call) as reply:
+            yield from reply.iter_text()
 
-    async def _followed(self, follower: Follower) -> AsyncIterator[Seen]:
+    def _followed(self, follower: Follower) -> Iterator[Seen]:
         while not follower.is_done:
-            heard = self._streamed(follower) if follower.is_streaming else self._asked(follower)
-            async for seen in heard:
-                yield seen
-            await self._sleep(follower.rest_seconds)
+            yield from self._streamed(follower) if follower.is_streaming else self._asked(follower)
+            self._sleep(follower.rest_seconds)
 
-    async def _asked(self, follower: Follower) -> AsyncIterator[Seen]:
-        for seen in follower.take(await self._send(follower.call())):
-            yield seen
+    def _asked(self, follower: Follower) -> Iterator[Seen]:
+        return follower.take(self._send(follower.call()))
 
-    async def _streamed(self, follower: Follower) -> AsyncIterator[Seen]:
+    def _streamed(self, follower: Follower) -> Iterator[Seen]:
         """Yield what one open connection delivers, until it breaks off or is no longer needed."""
         try:
-            async with self._open(follower.stream()) as reply:
-                async for line in reply.aiter_lines():
-                    for page in follower.hear(line):
-                        yield page
+            with self._open(follower.stream()) as reply:
+                for line in reply.iter_lines():
+                    yield from follower.hear(line)
                     if follower.wants_look:
-                        async for seen in self._asked(follower):
-                            yield seen
+                        yield from self._asked(follower)
                     if not follower.is_streaming:
                         return
         except CutOff:

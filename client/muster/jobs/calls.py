@@ -1,4 +1,4 @@
-"""Requests about jobs and queues; for calls see `muster.call`."""
+"""Requests about jobs and queues; for calls see `muster.http.call`."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Callable, TypeVar, Union
 
-from muster.call import PAGE_SIZE, Call, Flow, Page, ask, whole
-from muster.call import get as _get
-from muster.call import given as _given
-from muster.call import page as _page
 from muster.errors import NotFound
-from muster.model import Json
-from muster.models import Job, Login, LogPage, Me, Queue, Series, Workspace
+from muster.http.call import PAGE_SIZE, Call, Flow, Page, ask, whole
+from muster.http.call import get as _get
+from muster.http.call import given as _given
+from muster.http.call import page as _page
+from muster.http.model import Json
+from muster.jobs.models import Job, Login, LogPage, Me, Queue, Series, Workspace
 
 T = TypeVar("T")
 JobRef = Union[Job, int, str]
