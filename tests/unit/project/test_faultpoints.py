@@ -220,7 +220,7 @@ def test_the_agents_points_are_listed_too():
     folder = ROOT / "agent"
     found = [
         name
-        for path in sorted(folder.glob("*.py"))
+        for path in sorted(folder.rglob("*.py"))
         if path.name != "faultpoints.py"
         for _, name in read(path.read_text()).guards
     ]
