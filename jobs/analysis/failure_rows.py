@@ -2,14 +2,14 @@
 
 Where a verdict changes after its attempt has ended, the message that was recorded with that end changes with it.
 
-If a process dies between a change and its verdict, nothing is lost: the reconciler's next visit judges again, and where
-there is no row (an installation of an earlier release) readers judge for themselves.
+Called by a visit of the job alone (jobs/control/judgement.py). Where there is no row yet, or an installation of an
+earlier release wrote none, readers judge for themselves.
 """
 
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from django.db import InterfaceError, OperationalError
 from django.utils import timezone
@@ -17,8 +17,7 @@ from django.utils import timezone
 from common import faultpoints
 from common.signals import doorbell
 from jobs.core.failure_kinds import Kind
-from jobs.core.lifecycle import Phase, StopReason
-from jobs.core.verdict import ReplicaState, Seen
+from jobs.core.lifecycle import Phase
 from jobs.models import AttemptFailure, Job, JobEvent
 
 from . import failures
@@ -27,10 +26,6 @@ from .judging import Failure
 log = logging.getLogger(__name__)
 # Decided by Muster itself: later reports of the ranks, which are stopped for it, change nothing.
 _DECIDED = frozenset({Kind.PREEMPTED, Kind.DEADLINE, Kind.START_TIMEOUT})
-# Reasons to end an attempt that make it a failed one.
-ENDINGS = frozenset(
-    {StopReason.FAILED, StopReason.RETRY, StopReason.DEADLINE, StopReason.PREEMPTED, StopReason.START_TIMEOUT}
-)
 
 
 @contextmanager
@@ -49,40 +44,24 @@ def never_in_the_way(job: int, attempt: int) -> Iterator[None]:
         log.exception("job %s: attempt %s could not be judged", job, attempt)
 
 
-def refresh(job: int, attempt: int) -> None:
-    """Judge an attempt by its current rows. Log text, if needed, is read before any lock is taken."""
+def refresh(job: int, attempt: int, *, after_end: bool = False) -> None:
+    """Judge an attempt by its current rows. Log text, if needed, is read before any lock is taken.
+
+    `after_end`: because of a report that came after the attempt had ended; a verdict that changes by it says so.
+    """
     row = Job.objects.filter(pk=job).first()
     if row is None or not attempt or _is_decided(row, attempt):
         return
     read = failures.Reader(row, attempt)
     failures.judged(row, attempt, read=read)
-    if _write(job, attempt, read.again()):
+    if _write(job, attempt, read.again(), after_end=after_end):
         doorbell.hint(job=job, team=row.team_id, what="state")
 
 
-def refresh_after_changes(job: int, attempt: int, *, states: frozenset[str]) -> None:
-    """Judge again after an agent's batch. Ranks that start or succeed only matter if something had failed before."""
-    if "failed" in states or (states and AttemptFailure.objects.filter(job=job, attempt=attempt).exists()):
-        refresh(job, attempt)
-
-
 def refresh_if_failed(job: int, attempt: int) -> None:
-    """Judge an attempt again if it has a verdict.
-
-    For one that came up or ended as requested, which removes its verdict, and for text that arrives after the end.
-    """
+    """Judge an attempt again if it has a verdict: it came up or ended as requested, which removes the verdict."""
     if AttemptFailure.objects.filter(job=job, attempt=attempt).exists():
         refresh(job, attempt)
-
-
-def is_worth_judging(phase: Phase, reason: StopReason | None, seen: Seen) -> bool:
-    """Whether an observation may change the verdict.
-
-    That is so if the attempt is being ended, or replicas report why they do not start.
-    """
-    if phase is Phase.STARTING:
-        return any(one.state is ReplicaState.PENDING and one.reason for one in seen.replicas)
-    return reason in ENDINGS
 
 
 def _is_decided(job: Job, attempt: int) -> bool:
@@ -92,7 +71,7 @@ def _is_decided(job: Job, attempt: int) -> bool:
     return not kinds or kinds[0] in _DECIDED
 
 
-def _write(job: int, attempt: int, read: failures.Reader) -> bool:
+def _write(job: int, attempt: int, read: failures.Reader, *, after_end: bool) -> bool:
     """Write the verdict; return whether it changed. Under the job's lock: the later of two writers has seen more."""
     with faultpoints.atomic("failures.write"):
         row = Job.objects.select_for_update(no_key=True).get(pk=job)
@@ -102,28 +81,36 @@ def _write(job: int, attempt: int, read: failures.Reader) -> bool:
             if known is not None:
                 known.delete()
             return known is not None
-        if known is not None and failures.of_row(known) == found:
+        if known is not None and replace(failures.of_row(known), after_end=False) == found:
             return False
-        values = {**_columns(found), "judged_at": timezone.now()}
+        now = timezone.now()
+        values = {**_columns(found), "judged_at": now, "after_end": after_end}
         AttemptFailure.objects.update_or_create(job=row, attempt=attempt, defaults=values)
-        _correct_end(row, attempt, found)
+        if _correct_end(row, attempt, found) and after_end:
+            words = f"after the end of attempt {attempt}, its agents reported: {found.headline}"
+            JobEvent.objects.create(job=row, at=now, kind="note", phase=row.phase, attempt=attempt, message=words)
         return True
 
 
-def _correct_end(job: Job, attempt: int, found: Failure) -> None:
-    """Correct the message of an attempt that is over already: an agent's last batches may arrive after its end."""
+def _correct_end(job: Job, attempt: int, found: Failure) -> bool:
+    """Correct the message of an attempt that is over already: an agent's last batches may arrive after its end.
+
+    Returns whether there was such a message, and it said something else.
+    """
     steps = JobEvent.objects.filter(job=job, attempt=attempt, kind="step").order_by("id")
     stop = steps.filter(phase=Phase.STOPPING).last()
     end = steps.filter(pk__gt=stop.pk).first() if stop is not None else None
     if stop is None or end is None:
-        return
+        return False
     words = failures.end_message(found, step=stop.message, is_elastic=job.is_elastic)
     if words == end.message:
-        return
+        return False
     JobEvent.objects.filter(pk=end.pk).update(message=words)
     # A later step has a message of its own.
     Job.objects.filter(pk=job.pk, attempt=attempt, phase=end.phase, message=end.message).update(message=words)
+    return True
 
 
 def _columns(found: Failure) -> dict[str, object]:
-    return {**asdict(found), "kind": str(found.kind), "certainty": str(found.certainty)}
+    columns = {name: value for name, value in asdict(found).items() if name != "after_end"}
+    return {**columns, "kind": str(found.kind), "certainty": str(found.certainty)}

@@ -96,7 +96,7 @@ def of_row(row: AttemptFailure, *, has_lines: bool = True) -> Failure:
         row.rank, row.replica, row.exit_code, row.signal, row.at, row.explanation,
         last_lines=list(row.last_lines) if has_lines else [], kind=row.kind, headline=row.headline,
         traceback=list(row.traceback) if has_lines else [], certainty=row.certainty, traceback_rank=row.traceback_rank,
-        has_stopped_others=row.has_stopped_others,
+        has_stopped_others=row.has_stopped_others, after_end=row.after_end,
     )  # fmt: skip
 
 

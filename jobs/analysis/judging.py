@@ -96,6 +96,7 @@ class Failure:
     certainty: str = _LIKELY
     traceback_rank: int | None = None
     has_stopped_others: bool = False  # ranks that ended after it were stopped by their launchers because of it
+    after_end: bool = False  # it became this one by reports that came after the attempt had ended
 
 
 Read = Callable[[RankFacts | ReplicaFacts], Said]

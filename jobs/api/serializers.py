@@ -96,6 +96,9 @@ class FailureSerializer(serializers.Serializer[Any]):
     last_lines = serializers.ListField(
         child=serializers.CharField(), help_text="the traceback, or without one the last lines that were printed"
     )
+    after_end = serializers.BooleanField(
+        help_text="it became this one by reports that came after the attempt had ended"
+    )
 
 
 class RankCounts(serializers.Serializer[Any]):

@@ -14,7 +14,18 @@ from common import faultpoints
 from common.errors import LeaseLost, Refused, Sealed, Unreachable
 from common.telemetry import measures, traces
 from jobs.clusters import Cluster, Expected
-from jobs.core.lifecycle import ON_CLUSTER, STOP_TICK, JobView, Phase, Step, StopReason, decide
+from jobs.core.lifecycle import (
+    ON_CLUSTER,
+    STOP_TICK,
+    TERMINAL,
+    Cause,
+    JobView,
+    Phase,
+    Step,
+    StopReason,
+    decide,
+    settled,
+)
 from jobs.core.plan import Plan
 from jobs.core.replacement import unconfirmed
 from jobs.core.verdict import Seen
@@ -39,6 +50,7 @@ class Held:
     run: str
     expected: Expected
     grace_seconds: int
+    has_reports: bool = False  # agents reported what may change a verdict, of this attempt or an earlier one
 
 
 class Store(Protocol):
@@ -66,6 +78,16 @@ class BackfillLogs(Protocol):
     def __call__(self, held: Held, *, seen: Seen, cluster: Cluster, now: datetime) -> bool: ...
 
 
+class Judge(Protocol):
+    """Judges why attempts failed (judgement.py). Returns what that adds to a step that leaves STOPPING."""
+
+    def __call__(self, held: Held, *, seen: Seen, step: Step) -> Cause: ...
+
+
+def _nothing_to_judge(held: Held, *, seen: Seen, step: Step) -> Cause:
+    return Cause()
+
+
 def _nothing_to_read(held: Held, *, seen: Seen, cluster: Cluster, now: datetime) -> bool:
     return True
 
@@ -78,6 +100,7 @@ def visit(
     clock: Callable[[], datetime],
     owner: str,
     backfill_logs: BackfillLogs = _nothing_to_read,
+    judge: Judge = _nothing_to_judge,
 ) -> timedelta | None:
     """Advance one job as far as possible now. Return the delay until its next visit, None for never.
 
@@ -88,9 +111,13 @@ def visit(
         return None
     began = clock()
     try:
+        if held.view.phase in TERMINAL:  # without its cluster, which need not be configured any more
+            judge(held, seen=Seen(), step=Step(requeue_after=None))  # what arrived after the end
+            store.release(held, due=None)
+            return None
         for _ in range(MAX_STEPS):
             held, after = advance(
-                held, store=store, cluster=clusters(held.cluster), clock=clock, backfill_logs=backfill_logs
+                held, store=store, cluster=clusters(held.cluster), clock=clock, backfill_logs=backfill_logs, judge=judge
             )
             if after is None or after > timedelta(0):
                 store.release(held, due=None if after is None else clock() + after)
@@ -123,9 +150,20 @@ def _give_back(held: Held, *, store: Store, due: datetime) -> None:
 
 
 def advance(
-    held: Held, *, store: Store, cluster: Cluster, clock: Callable[[], datetime], backfill_logs: BackfillLogs
+    held: Held,
+    *,
+    store: Store,
+    cluster: Cluster,
+    clock: Callable[[], datetime],
+    backfill_logs: BackfillLogs,
+    judge: Judge,
 ) -> tuple[Held, timedelta | None]:
-    """One round: observe, decide, record, converge. Return the new view and the delay until the next round."""
+    """One round. Return the new view and the delay until the next round.
+
+    1. Observe the cluster.  2. Decide.  3. Judge, where the step ends the attempt: its message and whether there is a
+    retry depend on why it failed.  4. Record.  5. Judge by the rows as they are now.  6. Read logs that agents could not
+    send.  7. Converge: make the cluster match.
+    """
     try:
         seen = observe(held, cluster)
     except Unreachable as error:
@@ -135,7 +173,11 @@ def advance(
     if step.replace and not backfill_logs(held, seen=seen, cluster=cluster, now=clock()):
         # once the place is replaced, the old replica's log is not read any more
         step = replace(step, replace=(), requeue_after=STOP_TICK)
+    if held.view.phase is Phase.STOPPING and step.to is not None:
+        step = settled(step, held.view, judge(held, seen=seen, step=step))
+    has_reports = held.has_reports
     held = store.record(held, seen=seen, step=step, now=clock())
+    judge(replace(held, has_reports=has_reports), seen=seen, step=step)
     traces.note(attempt=held.view.attempt, cluster=held.cluster)
     if step.to is not None and held.view.phase is not step.to:
         return held, timedelta(0)  # the phase changed meanwhile; decide again with the current row

@@ -9,7 +9,7 @@ from signal import SIGTERM
 
 from django.conf import settings
 from django.db import connection, transaction
-from django.db.models import QuerySet
+from django.db.models import Exists, OuterRef, QuerySet
 
 from common import faultpoints
 from common.db import db_connections
@@ -17,13 +17,12 @@ from common.errors import LeaseLost, Refused
 from common.signals import doorbell
 from common.telemetry import measures
 from jobs import frameworks, history, trust
-from jobs.analysis import failure_rows, failures
 from jobs.core import exits, lease, volumes
 from jobs.core.agent_identity import AgentIdentity
-from jobs.core.lifecycle import ON_CLUSTER, TERMINAL, JobView, Phase, Step, StopReason, after, applied, settled
+from jobs.core.lifecycle import ON_CLUSTER, TERMINAL, JobView, Phase, Step, StopReason, after, applied
 from jobs.core.plan import Plan
 from jobs.core.replacement import GONE, Key, unconfirmed
-from jobs.core.verdict import ENDED, PORT_TAKEN, ReplicaState, Seen
+from jobs.core.verdict import ENDED, ReplicaState, Seen
 from jobs.ingest.agent_tokens import attempt_key, issue
 from jobs.models import Delivery, Job, JobEvent, Rank, RankState, Replica
 from jobs.webhooks import courier, outbox
@@ -36,6 +35,7 @@ from .reconciler import Held
 
 log = logging.getLogger(__name__)
 
+HAS_REPORTS = "has_reports"  # of agents, which no visit has judged yet
 TROUBLE = "The cluster does not carry out a request, which is repeated: "
 
 
@@ -47,6 +47,9 @@ class DjangoStore:
             row = (
                 Job.objects.select_for_update(skip_locked=True, of=("self",), no_key=True)
                 .select_related("queue")
+                .annotate(
+                    **{HAS_REPORTS: Exists(Replica.objects.filter(job=OuterRef("pk"), unjudged_at__isnull=False))}
+                )
                 .filter(pk=job)
                 .first()
             )
@@ -59,31 +62,11 @@ class DjangoStore:
             # if this process dies, the sweep finds the job when the lease expires
             row.next_reconcile_at = taken.expires_at
             row.save(update_fields=["lease_token", "lease_owner", "lease_expires_at", "next_reconcile_at"])
-            held = _held(row)
+            held = replace(_held(row), has_reports=getattr(row, HAS_REPORTS))
         lease_renewal.hold(held.job, held.token)
         return held
 
     def record(self, held: Held, *, seen: Seen, step: Step, now: datetime) -> Held:
-        if held.view.phase is Phase.STOPPING and step.to is not None:
-            # The message written to the history now is final, so judge first, with all reports of the ranks.
-            self._judge(held, seen, step)
-        recorded = self._record(held, seen=seen, step=step, now=now)
-        self._judge(recorded, seen, step)
-        return recorded
-
-    def _judge(self, held: Held, seen: Seen, step: Step) -> None:
-        with failure_rows.never_in_the_way(held.job, held.view.attempt):
-            self._judge_or_raise(held, seen, step)
-
-    def _judge_or_raise(self, held: Held, seen: Seen, step: Step) -> None:
-        view = held.view
-        if step.to is not None or view.phase is Phase.STARTING:
-            if failure_rows.is_worth_judging(view.phase, view.stop_reason, seen):
-                failure_rows.refresh(held.job, view.attempt)
-            elif step.to in (Phase.RUNNING, Phase.SUCCEEDED, Phase.CANCELLED, Phase.SUSPENDED):
-                failure_rows.refresh_if_failed(held.job, view.attempt)
-
-    def _record(self, held: Held, *, seen: Seen, step: Step, now: datetime) -> Held:
         with faultpoints.atomic("store.record"):
             job = _mine(held)
             changed = _record_replicas(job, seen, now)
@@ -122,9 +105,9 @@ class DjangoStore:
             # The job was poked during this visit: what caused that may be newer than what we observed.
             knocked = job.lease_expires_at is not None and job.next_reconcile_at != job.lease_expires_at
             job.lease_owner, job.lease_expires_at = "", None
-            job.next_reconcile_at = job.next_reconcile_at if knocked else due
+            job.next_reconcile_at = job.next_reconcile_at if knocked and not job.is_finished else due
             job.save(update_fields=["lease_owner", "lease_expires_at", "next_reconcile_at"])
-            if knocked and not job.is_finished:
+            if knocked:
                 doorbell.poke("jobs.reconcile", job.pk)
 
     def plan(self, held: Held) -> Plan:
@@ -227,25 +210,17 @@ def _mine(held: Held) -> Job:
 
 
 def _take_step(job: Job, step: Step, now: datetime) -> None:
-    """Write the result of `lifecycle.after`, the rows that change with it, and one line of history."""
+    """Write the result of `lifecycle.after`, the rows that change with it, and its lines of history."""
     before = job.phase
-    view = _view(job)
-    has_rules = bool(view.retry_on or view.never_retry_on)
-    if (
-        before == Phase.STOPPING
-        and has_rules
-        and (final := settled(step, view, exit_code=_first_exit_code(job))) is not step
-    ):
-        # its own line of history: the step's becomes the verdict's headline
-        JobEvent.objects.create(job=job, at=now, kind="note", phase=before, attempt=job.attempt, message=final.message)
-        step = replace(final, message="")
+    if step.note:
+        JobEvent.objects.create(job=job, at=now, kind="note", phase=before, attempt=job.attempt, message=step.note)
     for role, index in step.lost:
         _lose(_replica(job.pk, job.attempt, role, index), now)
-    view = after(view, step, now)
+    view = after(_view(job), step, now)
     job.phase, job.phase_since, job.stop_reason = view.phase, view.phase_since, view.stop_reason or ""
     job.attempt, job.failures, job.free_starts = view.attempt, view.failures, view.free_starts
     job.applied_at, job.running_at = view.applied_at, view.running_since
-    job.message = _words(job, step, before)
+    job.message = step.message or job.message
     if job.phase != before:
         _enter(job, now)
     JobEvent.objects.create(job=job, at=now, kind="step", phase=job.phase, attempt=job.attempt, message=job.message)
@@ -281,27 +256,6 @@ def _lose(rows: QuerySet[Replica], now: datetime) -> None:
         state=ReplicaState.LOST, reason=GONE, exit_code=None, signal=None, ended_at=row.ended_at or now,
         seen_version=replica_status.FINAL_VERSION, seen_at=now,
     )  # fmt: skip
-
-
-def _words(job: Job, step: Step, before: str) -> str:
-    """Return the step's message. Once a failed attempt is over, its ranks have reported which of them failed first."""
-    words = step.message or job.message
-    if before == Phase.STOPPING and step.reason in failure_rows.ENDINGS:
-        # judged before this transaction, which a failing judgement could break
-        found = failures.stored(job, job.attempt)
-        return failures.end_message(found, step=words, is_elastic=job.is_elastic)
-    return words
-
-
-def _first_exit_code(job: Job) -> int | None:
-    """Return the exit code of the process that failed first in the newest attempt, as a shell reports it.
-
-    None also where a replica found its port taken: what it then reports is not the user's process.
-    """
-    if Replica.objects.filter(job=job, attempt=job.attempt, reason=PORT_TAKEN).exists():
-        return None
-    found = failures.stored(job, job.attempt)
-    return None if found is None else exits.code_of(found.exit_code, found.signal)
 
 
 def _enter(job: Job, now: datetime) -> None:

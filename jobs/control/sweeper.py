@@ -17,9 +17,9 @@ from django.utils import timezone
 
 from common.telemetry import measures, traces
 from jobs import clusters
-from jobs.models import Job
+from jobs.models import Job, Replica
 
-from . import container_logs, scheduler
+from . import container_logs, judgement, scheduler
 from .reconciler import visit
 from .store import DjangoStore
 
@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 
 EVERY_SECONDS = 1.0
 LATE = timedelta(seconds=0.5)  # a working doorbell is quicker than this
+UNJUDGED = timedelta(seconds=5)  # reports of agents that no visit has read for so long
 SCHEDULE_SECONDS = 4.0
 MOST = 50  # jobs per round; the rest is overdue in the next one too, which follows at once
 PAUSE_SECONDS = 0.05  # before it
@@ -55,6 +56,7 @@ def visit_job(job: int, *, is_overdue: bool = False) -> timedelta | None:
                 clock=timezone.now,
                 owner=owner,
                 backfill_logs=container_logs.backfill,
+                judge=judgement.judge,
             )
         outcome = "done"
         return after
@@ -77,6 +79,9 @@ def sweep(now: datetime) -> int:
     _keep_scheduling()
     overdue = Job.objects.due(now - LATE).order_by("next_reconcile_at").values_list("pk", flat=True)
     jobs = list(overdue[:MOST])
+    # Of a finished job no visit is due, and whoever wrote a late report may have died before it woke the job.
+    unjudged = Replica.objects.filter(unjudged_at__lt=now - UNJUDGED)
+    jobs += unjudged.order_by().values_list("job", flat=True).distinct()[: MOST - len(jobs)]
     for job in jobs:
         _visit_safely(job)
         _keep_scheduling()  # one slow cluster must not keep all queues waiting

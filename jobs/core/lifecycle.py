@@ -139,6 +139,15 @@ class Step:
     end_replicas: tuple[Key, ...] = ()  # places to be freed for that
     lost: tuple[Key, ...] = ()  # places whose replica is gone without an end of its own, because of which it failed
     is_now: bool = False  # whatever is still to be ended gets no grace period
+    note: str = ""  # a line of history of its own, before the step's
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Why the attempt that a step ends had failed, as judged by what its ranks reported until then."""
+
+    message: str = ""  # takes the place of the step's; empty: nothing to say, the step's stays
+    exit_code: int | None = None  # of the process that failed first, as a shell reports it
 
 
 def decide(view: JobView, seen: Seen, now: datetime) -> Step:
@@ -191,22 +200,30 @@ def after(view: JobView, step: Step, now: datetime) -> JobView:
     return view
 
 
-def settled(step: Step, view: JobView, *, exit_code: int | None) -> Step:
-    """Return the step that ends an attempt, now that it is known how the process that failed first ended.
+def settled(step: Step, view: JobView, cause: Cause) -> Step:
+    """Return the step that leaves STOPPING, now that it is known why the attempt failed.
 
     A launcher has an exit code of its own, and the ranks report theirs until the attempt is over, so a retry is granted
     first and withdrawn here. `exit_code`: 128 + n for signal n; None if no process of the job failed (a replica was lost,
     an image could not be pulled): the job's exit codes then do not decide.
     """
+    final = replace(step, message=cause.message or step.message)
     if view.phase is not Phase.STOPPING or step.reason is not StopReason.RETRY or step.to is not LANDS_ON[step.reason]:
-        return step
+        return final
+    if note := _excluded(view, cause.exit_code):
+        return Step(Phase.FAILED, StopReason.FAILED, final.message, None, note=note)
+    return final
+
+
+def _excluded(view: JobView, exit_code: int | None) -> str:
+    """Say why the job's exit codes exclude a retry; empty where they allow it."""
     if exit_code is None:
-        return step
+        return ""
     if exit_code in view.never_retry_on:
-        return Step(Phase.FAILED, StopReason.FAILED, f"not retried: exit code {exit_code} is in never_retry_on", None)
+        return f"not retried: exit code {exit_code} is in never_retry_on"
     if view.retry_on and exit_code not in view.retry_on:
-        return Step(Phase.FAILED, StopReason.FAILED, f"not retried: exit code {exit_code} is not in retry_on", None)
-    return step
+        return f"not retried: exit code {exit_code} is not in retry_on"
+    return ""
 
 
 def applied(view: JobView, now: datetime) -> JobView:

@@ -14,7 +14,6 @@ from common import faultpoints
 from common.errors import NotAllowed
 from common.signals import doorbell
 from jobs import frameworks
-from jobs.analysis import failure_rows
 from jobs.core import thinning, unexpected_ranks
 from jobs.core.agent_identity import AgentIdentity
 from jobs.core.batch import LAUNCHER, Batch, Item
@@ -47,12 +46,14 @@ def apply_batch(*, identity: AgentIdentity, batch: Batch) -> tuple[int, list[dic
             batch = container_log_format.without_stored_lines(batch, row.own_positions)
         changes = translate.read(batch, baseline=row.baseline(known_names(row.job)), now=timezone.now().timestamp())
         path = _store(identity, row, batch, changes)
-        is_ours = _write(row, batch, changes, path=path)
-        if not is_ours:
+        is_for_judge = _write(row, batch, changes, path=path)
+        if is_for_judge is None:
             row = _find(identity)  # the same batch arrived twice at once; the other one is as good
             return row.batch_seq, _commands(row)
-        _notify(row, changes, identity=identity)
+        _notify(row, changes, identity=identity, is_for_judge=is_for_judge)
         return batch.seq, _commands(row)
+    if row.is_unjudged:
+        _wake(row.job)  # whoever wrote the batch may have died before it did that
     return row.batch_seq, _commands(row)
 
 
@@ -65,29 +66,30 @@ def apply_container_log(*, identity: AgentIdentity, row: ReplicaRow, items: tupl
     batch = Batch(row.batch_seq, 0.0, items)
     changes = translate.read(batch, baseline=row.baseline(frozenset()), now=timezone.now().timestamp())
     try:
-        is_ours = _write(row, batch, changes, path=_store(identity, row, batch, changes))
+        is_for_judge = _write(row, batch, changes, path=_store(identity, row, batch, changes))
     except storage.NoRoom:
         return False
-    if is_ours:
-        _notify(row, changes, identity=identity)
-    return is_ours
+    if is_for_judge is None:
+        return False
+    _notify(row, changes, identity=identity, is_for_judge=is_for_judge)
+    return True
 
 
-def _write(row: ReplicaRow, batch: Batch, changes: translate.RowChanges, *, path: str) -> bool:
-    """Write the changes.
+def _write(row: ReplicaRow, batch: Batch, changes: translate.RowChanges, *, path: str) -> bool | None:
+    """Write the changes, as `replica_rows.write` does.
 
     If the same lines come from the agent and from its container's log, the first ones are kept.
     """
     try:
         with faultpoints.around("ingest.apply"):
-            is_ours = replica_rows.write(row, seq=batch.seq, changes=changes, path=path)
-        if is_ours and changes.stored_bytes:
+            is_for_judge = replica_rows.write(row, seq=batch.seq, changes=changes, path=path)
+        if is_for_judge is not None and changes.stored_bytes:
             usage.note_stored(job=row.job, team=row.team, count=changes.stored_bytes)
-        return is_ours
+        return is_for_judge
     except IntegrityError as error:
         if LINES_ONCE not in str(error):
             raise
-        return False
+        return None
 
 
 def _find(identity: AgentIdentity) -> ReplicaRow:
@@ -143,12 +145,12 @@ def _within_budget(row: ReplicaRow, batch: Batch, changes: translate.RowChanges)
     return kept.data
 
 
-def _notify(row: ReplicaRow, changes: translate.RowChanges, *, identity: AgentIdentity) -> None:
+def _notify(row: ReplicaRow, changes: translate.RowChanges, *, identity: AgentIdentity, is_for_judge: bool) -> None:
     attempt = identity.attempt
     for what in sorted(changes.what):
         doorbell.hint(job=row.job, team=row.team, what=what)
     note_names(row.job, names=changes.names)
-    if changes.has_replica_state:
+    if changes.has_replica_state or is_for_judge:
         _wake(row.job)
     if changes.lost:
         note_once(job=row.job, attempt=attempt, about="Log lines are missing: ", message=changes.lost)
@@ -165,14 +167,10 @@ def _notify(row: ReplicaRow, changes: translate.RowChanges, *, identity: AgentId
             changes.unexpected, replica=place, processes=processes, world=row.world, more_ranks=framework.more_ranks
         )
         note_latest(job=row.job, attempt=attempt, about=unexpected_ranks.ABOUT, message=words)
-    states = frozenset(one["state"] for one in changes.ranks.values() if one.get("state"))
-    with failure_rows.never_in_the_way(row.job, attempt):
-        failure_rows.refresh_after_changes(row.job, attempt, states=states)
-        if row.is_over and not states and any(one["rank"] == LAUNCHER for one in changes.segments):
-            failure_rows.refresh_if_failed(row.job, attempt)  # the launcher's last lines may say why its replica failed
 
 
 def _wake(job: int) -> None:
+    """Ask for a visit: also of a finished job, whose verdict a late report may change."""
     with faultpoints.around("ingest.wake"):
         Job.objects.filter(pk=job, finished_at=None).update(next_reconcile_at=timezone.now())
     doorbell.poke("jobs.reconcile", job)

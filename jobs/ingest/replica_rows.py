@@ -12,7 +12,7 @@ from jobs.core import unexpected_ranks
 from jobs.core.agent_identity import AgentIdentity
 from jobs.core.batch import LAUNCHER
 from jobs.core.lifecycle import HOLDS_QUOTA
-from jobs.models import Rank
+from jobs.models import Rank, RankState
 from jobs.models.inserts import begun, values
 
 from .translate import SAMPLED, Baseline, RowChanges, StreamPosition
@@ -24,7 +24,7 @@ _READ = """
             FROM jsonb_array_elements(j.roles) AS one(role)), 0), j.slots),
         extract(epoch FROM COALESCE(r.closed_at, CASE WHEN r.attempt < j.attempt THEN j.launched_at
             ELSE COALESCE(j.finished_at, j.phase_since) END))::float8, r.closed_at IS NOT NULL,
-        j.logs_collected_at IS NOT NULL, r.is_restored
+        j.logs_collected_at IS NOT NULL, r.is_restored, r.unjudged_at IS NOT NULL
     FROM jobs_replica r JOIN jobs_job j ON j.id = r.job_id, LATERAL (
         SELECT json_agg(json_build_array(rank, line, extract(epoch FROM at), state, restarts, {sampled})) AS positions FROM (
             SELECT rank, lines AS line, last_line_at AS at, state, restarts, {sampled} FROM jobs_rank
@@ -44,13 +44,17 @@ _READ = _READ.replace("{sampled}", ", ".join(SAMPLED)).replace("{none_sampled}",
 _WRITE = """
     WITH batch AS (
         SELECT %(changes)s::json AS changes
+    ), news AS (
+        SELECT %(has_failed)s OR (%(may_matter)s AND EXISTS (
+            SELECT FROM jobs_replica r JOIN jobs_attemptfailure f USING (job_id, attempt) WHERE r.id = %(replica)s)) AS is_for_judge
     ), won AS (
         UPDATE jobs_replica SET batch_seq = %(seq)s, is_restored = is_restored AND %(seq)s = %(before)s, log_bytes = log_bytes + %(stored)s,
             last_batch_at = CASE WHEN %(seq)s > %(before)s THEN now() ELSE last_batch_at END,
             mirrored_at = CASE WHEN %(seq)s > %(before)s THEN mirrored_at ELSE now() END,
             unexpected_ranks = COALESCE(CASE WHEN %(is_over)s OR closed_at IS NOT NULL OR state IN {replica_ended}
                 THEN %(unexpected_of_ended)s ELSE %(unexpected)s END::jsonb, unexpected_ranks),
-            unexpected_lines = unexpected_lines + %(unexpected_lines)s, nodes = COALESCE(%(nodes)s::jsonb, nodes)
+            unexpected_lines = unexpected_lines + %(unexpected_lines)s, nodes = COALESCE(%(nodes)s::jsonb, nodes),
+            unjudged_at = CASE WHEN (SELECT is_for_judge FROM news) THEN clock_timestamp() ELSE unjudged_at END
         WHERE id = %(replica)s AND batch_seq = %(before)s AND incarnation = %(incarnation)s RETURNING id, job_id, attempt, %(is_over)s OR closed_at IS NOT NULL AS is_over
     ), segment AS (
         INSERT INTO jobs_logsegment
@@ -95,7 +99,7 @@ _WRITE = """
             gpu_mem_total_bytes bigint, gpu_watts float8, gpu_celsius float8, gpu_ecc_errors bigint, gpu_xid int)
         WHERE r.replica_id = won.id AND r.rank = t.rank
     )
-    SELECT count(*) FROM won
+    SELECT (SELECT count(*) FROM won), is_for_judge FROM news
 """
 # The batch was read against the row as it was (translate.py); the reconciler may have closed the attempt since then.
 _TAKES = """(t.state IS NOT NULL AND CASE WHEN won.is_over THEN r.state NOT IN {ended} AND t.state IN {ended}
@@ -142,6 +146,7 @@ class ReplicaRow(NamedTuple):
     is_log_deleted: bool = False
     unexpected: dict[str, Any] = {}
     is_restored: bool = False  # from a backup: batches that its agent has sent since may be lost
+    is_unjudged: bool = False  # the verdict does not yet take account of what its agent reported
     world: int = 1  # planned processes of the job; slots where its framework plans none
 
     @property
@@ -170,7 +175,7 @@ def find(identity: AgentIdentity) -> ReplicaRow | None:
     if row is None:
         return None
     replica, seq, job, team, attempt, phase, since, positions, before, is_mirrored, kept, kept_lines, world, *end = row
-    ended_at, is_closed, is_log_deleted, is_restored = end
+    ended_at, is_closed, is_log_deleted, is_restored, is_unjudged = end
     is_over = is_closed or attempt != identity.attempt or phase not in HOLDS_QUOTA
     by_rank = {
         rank: StreamPosition(line, at or 0.0, state, restarts, tuple(sampled))
@@ -181,7 +186,7 @@ def find(identity: AgentIdentity) -> ReplicaRow | None:
         lines_before[LAUNCHER] = lines_before.get(LAUNCHER, 0) + kept_lines
     return ReplicaRow(
         replica, seq, job, team, is_over, ended_at, since, by_rank, identity.incarnation, lines_before, is_mirrored,
-        is_log_deleted, json.loads(kept), is_restored, world,
+        is_log_deleted, json.loads(kept), is_restored, is_unjudged, world,
     )  # fmt: skip
 
 
@@ -196,10 +201,11 @@ def add_ranks(row: ReplicaRow, found: Mapping[int, int]) -> bool:
         return bool(cursor.rowcount)
 
 
-def write(row: ReplicaRow, *, seq: int, changes: RowChanges, path: str) -> bool:
-    """Write all changes of a batch in one statement. Return False if another batch came first and nothing was written.
+def write(row: ReplicaRow, *, seq: int, changes: RowChanges, path: str) -> bool | None:
+    """Write all changes of a batch in one statement. Return None if another batch came first and nothing was written.
 
-    `seq` is the batch's number, or the current one for lines that are no batch of its agent.
+    Otherwise return whether the attempt has to be judged again: a rank failed, or there is a verdict that what was
+    reported may change. The replica's row says so too, until a visit has judged. `seq` is the batch's number, or the current one for lines that are no batch of its agent.
     """
     rows = {
         "segments": changes.segments,
@@ -208,6 +214,10 @@ def write(row: ReplicaRow, *, seq: int, changes: RowChanges, path: str) -> bool:
     }
     which = {"replica": row.id, "seq": seq, "before": row.batch_seq, "incarnation": row.incarnation}
     which |= {"unexpected_lines": changes.unexpected_lines, "is_over": row.is_over}
+    states = {one["state"] for one in changes.ranks.values() if one.get("state")}
+    # The launcher's last lines may say why its replica failed.
+    has_last_words = row.is_over and any(one["rank"] == LAUNCHER for one in changes.segments)
+    which |= {"has_failed": RankState.FAILED in states, "may_matter": bool(states) or has_last_words}
     kept = kept_of_ended = None
     if changes.unexpected is not None:
         kept = json.dumps(changes.unexpected)
@@ -223,8 +233,8 @@ def write(row: ReplicaRow, *, seq: int, changes: RowChanges, path: str) -> bool:
             **which,
         }
         cursor.execute(_WRITE, given)
-        (count,) = cursor.fetchone()
-    return bool(count)
+        count, is_for_judge = cursor.fetchone()
+    return is_for_judge if count else None
 
 
 MOST_JOBS = 1000

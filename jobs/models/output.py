@@ -136,6 +136,9 @@ class AttemptFailure(models.Model):
     )
     traceback_rank = models.PositiveIntegerField(null=True, help_text="whose traceback it is")
     has_stopped_others = models.BooleanField(default=False, help_text="others were stopped by their launchers for it")
+    after_end = models.BooleanField(
+        default=False, db_default=False, help_text="it became this one by reports that came after the attempt's end"
+    )
     judged_at = models.DateTimeField()
 
     class Meta:

@@ -51,6 +51,9 @@ class Replica(models.Model):
     log_bytes = models.BigIntegerField(default=0, db_default=0, help_text="of its lines' text, as ingest stored it")
     last_batch_at = models.DateTimeField(null=True)
     mirrored_at = models.DateTimeField(null=True, help_text="when lines were last read from its container's own log")
+    unjudged_at = models.DateTimeField(
+        null=True, help_text="when its agent last reported what may change its attempt's verdict; null: judged since"
+    )
     unexpected_ranks = models.JSONField(
         default=dict,
         db_default={},
@@ -69,6 +72,7 @@ class Replica(models.Model):
         constraints = [
             models.UniqueConstraint(fields=["job", "attempt", "role", "index"], name="replica_once_per_attempt")
         ]
+        indexes = [models.Index("job", condition=Q(unjudged_at__isnull=False), name="replica_unjudged")]
 
     def silent_for(self, now: datetime) -> timedelta | None:
         """Return how long its agent has been silent, None while that is no cause for concern."""

@@ -9,6 +9,7 @@ from django.utils import timezone
 from accounts.models import User
 from jobs import services
 from jobs.clusters.memory import MemoryCluster
+from jobs.control import judgement
 from jobs.control.reconciler import visit
 from jobs.control.scheduler import schedule
 from jobs.control.store import DjangoStore
@@ -55,7 +56,10 @@ class Lab:
     def visit(self, job: Job, times: int = 1, **ports: Any) -> Job:
         for _ in range(times):
             self.clock.advance(1)
-            visit(job.pk, store=DjangoStore(), clusters=lambda _: self.cluster, clock=self.clock, owner="test", **ports)
+            visit(
+                job.pk, store=DjangoStore(), clusters=lambda _: self.cluster, clock=self.clock, owner="test",
+                **{"judge": judgement.judge, **ports},
+            )  # fmt: skip
         job.refresh_from_db()
         return job
 

@@ -10,6 +10,10 @@ from django.utils import timezone
 
 from jobs import services
 from jobs.analysis import failure_rows, failures, tracebacks
+from jobs.control import judgement
+from jobs.control.store import DjangoStore
+from jobs.core.lifecycle import Step
+from jobs.core.verdict import Seen
 from jobs.ingest import apply
 from jobs.logs import storage
 from jobs.models import AttemptFailure, Job
@@ -48,6 +52,15 @@ def failed(rank, at=0.0, **more):
 
 def send(job, *items, node=0, seq=1):
     apply.apply_batch(identity=identity(job, node), batch=batch(seq, *items))
+    judge(job)
+
+
+def judge(job):
+    """What the visit does for which the batch woke the job (tests/db/control/test_judgement.py), without its cluster."""
+    store, now = DjangoStore(), timezone.now()
+    held = store.take(job.pk, owner="judge", now=now)
+    judgement.judge(held, seen=Seen(), step=Step())
+    store.release(held, due=now)
 
 
 def test_a_failed_rank_is_judged_as_soon_as_its_agent_reports_it(job):
@@ -307,6 +320,7 @@ class TestOneSentence:
         apply.apply_batch(
             identity=replace(identity(job), attempt=1), batch=batch(1, failed(1, error_at=NOW, error=error()))
         )
+        judge(job)
         job.refresh_from_db()
         assert job.message == message, "the second attempt's own"
         steps = list(job.events.filter(kind="step", attempt=1).values_list("phase", "message"))

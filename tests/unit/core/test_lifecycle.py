@@ -11,6 +11,7 @@ from jobs.core.lifecycle import (
     STEPS,
     STRENGTH,
     TERMINAL,
+    Cause,
     JobView,
     Phase,
     StopReason,
@@ -229,14 +230,16 @@ def test_exit_codes_decide_about_a_retry_once_the_attempt_is_over(retry_on, neve
         never_retry_on=frozenset(never),
     )  # fmt: skip
     landing = decide(stopping, seen("failed", "failed", is_sealed=True), at(10))
-    final = settled(landing, stopping, exit_code=exit_code)
-    assert final.to == expected
+    final = settled(landing, stopping, Cause("rank 1: KeyError", exit_code))
+    assert (final.to, final.message) == (expected, "rank 1: KeyError")
     assert after(stopping, final, at(10)).failures == 1
     if expected == "failed":
-        assert f"exit code {exit_code}" in final.message and final.requeue_after is None
+        assert f"exit code {exit_code}" in final.note and final.requeue_after is None
+    else:
+        assert not final.note
 
 
 def test_exit_codes_do_not_change_what_users_asked_for():
     stopping = view("stopping", stop_reason=StopReason.SUSPENDED, never_retry_on=frozenset({1}))
     landing = decide(stopping, seen("failed", "failed", is_sealed=True), at(10))
-    assert settled(landing, stopping, exit_code=1) is landing
+    assert settled(landing, stopping, Cause(exit_code=1)) == landing
