@@ -1,4 +1,4 @@
-"""Make people who were given a password choose their own before anything else; see docs/security.md."""
+"""Make people who were given a password choose their own before anything else; see docs/sign-in.md."""
 
 from django.conf import settings
 from django.utils import timezone

@@ -7,7 +7,7 @@ from django.core.exceptions import ValidationError
 
 from accounts.models import User
 
-# Words that are likely guesses here. docs/security.md lists them too.
+# Words that are likely guesses here. docs/sign-in.md lists them too.
 OF_THE_HOUSE = ("muster", "torchrun", "pytorch", "training", "cluster", "kubernetes", "nvidia", "gradient", "dashboard")
 _ROWS = ("1234567890", "abcdefghijklmnopqrstuvwxyz", "qwertyuiopasdfghjklzxcvbnm")
 _RUNS = [one for row in _ROWS for one in (row * 4, row[::-1] * 4)]

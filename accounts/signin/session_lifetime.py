@@ -1,4 +1,4 @@
-"""How long a sign-in lasts: up to a maximum age, and a maximum idle time. See docs/security.md."""
+"""How long a sign-in lasts: up to a maximum age, and a maximum idle time. See docs/sign-in.md."""
 
 import time
 from collections.abc import Callable, Mapping
