@@ -68,6 +68,7 @@ NAMES = (
     "ingest.wake",
     "ingest.note",
     "failures.write",
+    "failures.judged",
     "watcher.ring",
     "watcher.rows",
     "doorbell.task",

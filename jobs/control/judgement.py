@@ -7,6 +7,7 @@ an agent that was cut off delivers them for MUSTER_AGENT_DRAIN_SECONDS, also tho
 
 from django.db.models import Q
 
+from common import faultpoints
 from jobs.analysis import failure_rows, failures
 from jobs.analysis.judging import Failure
 from jobs.core import exits
@@ -50,7 +51,8 @@ def _judge_reports(held: Held) -> None:
     for replica, _, at, _ in found:
         read |= Q(pk=replica, unjudged_at=at)
     if found:
-        Replica.objects.filter(read).update(unjudged_at=None)
+        with faultpoints.around("failures.judged"):
+            Replica.objects.filter(read).update(unjudged_at=None)
 
 
 def _judge_step(held: Held, seen: Seen, step: Step) -> None:

@@ -1,12 +1,14 @@
 """Reports of agents wake their job, and its visit judges: also after the end, and whichever process dies in between."""
 
 import time
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 from django.utils import timezone
 
+from common import faultpoints
 from common.signals import doorbell
 from jobs.analysis import failure_rows
 from jobs.control import judgement, sweeper
@@ -39,6 +41,26 @@ def send(job, *items, seq=1, attempt=None):
 
 def unjudged(job) -> int:
     return Replica.objects.filter(job=job, unjudged_at__isnull=False).count()
+
+
+class Dies(BaseException):
+    """Nothing that runs in a process outlives its death, so no handler of exceptions catches this."""
+
+
+@contextmanager
+def dies_at(monkeypatch, name: str):
+    """Have this process die where `name` begins, as far as a process can that goes on."""
+
+    @contextmanager
+    def around(point: str):
+        if point == name:
+            raise Dies
+        yield
+
+    with monkeypatch.context() as patched:
+        patched.setattr(faultpoints, "around", around)
+        patched.setattr(faultpoints, "atomic", around)
+        yield
 
 
 def test_a_failed_rank_wakes_the_job_and_the_visit_judges(job, lab, rung):
@@ -114,14 +136,23 @@ class TestAfterTheEnd:
         assert (found.attempt, found.rank, found.after_end) == (1, 1, True)
 
     def test_a_writer_that_died_before_it_woke_the_job(self, job, monkeypatch, rung):
-        monkeypatch.setattr(apply, "_wake", lambda job: None)
-        send(job, FAILED)
-        monkeypatch.undo()
-        send(job, FAILED)  # the agent was not answered, so it sends the batch again
-        assert unjudged(job) == 1 and Job.objects.get(pk=job.pk).finished_at is not None
-        Replica.objects.update(unjudged_at=timezone.now() - sweeper.UNJUDGED)
+        with dies_at(monkeypatch, "ingest.wake"), pytest.raises(Dies):
+            send(job, FAILED)
+        assert (rung, unjudged(job)) == ([], 1)
+        Replica.objects.update(unjudged_at=timezone.now() - sweeper.UNJUDGED)  # and so did its agent
         sweeper.sweep(timezone.now() + timedelta(seconds=1))
         assert AttemptFailure.objects.get().rank == 1
+
+
+@pytest.mark.parametrize("point", ["failures.write", "failures.judged"])
+def test_a_visit_that_died_while_it_judged_is_repeated(job, lab, monkeypatch, point):
+    send(job, FAILED)
+    with dies_at(monkeypatch, point), pytest.raises(Dies):
+        lab.visit(job)
+    assert unjudged(job) == 1
+    lab.clock.advance(10)  # its lease expires
+    lab.visit(job)
+    assert (unjudged(job), AttemptFailure.objects.get().rank) == (0, 1)
 
 
 def test_a_repeated_batch_wakes_the_job_again_until_it_was_judged(job, lab, rung):

@@ -15,9 +15,9 @@ from tests.system.faults.installation import until
 from tests.system.faults.life import Life, slow_visit
 from tests.system.faults.test_cleaning import COLLECTING, FORGETTING, GARBAGE, PACKING, ROLLING
 
-# Points with cells of their own, passed only if a job fails (tests/db/analysis/test_failures.py), a visit is slow, an agent
+# Points with cells of their own, passed only if a job fails (tests/db/control/test_judgement.py), a visit is slow, an agent
 # is dead, an elastic job lost a replica, or replicas are pods (tests/cluster/api/test_rows.py).
-SPECIAL = ("store.renew", "local.drain", "cluster.end_replicas", "watcher.rows", "failures.write")
+SPECIAL = ("store.renew", "local.drain", "cluster.end_replicas", "watcher.rows", "failures.")
 # Logs of pods are read only where there are pods (tests/cluster/node/test_unreachable.py); placement is checked before a
 # job is created.
 PODS = ("cluster.read_log", "cluster.placement_problem")
