@@ -2,8 +2,7 @@
 
 import contextlib
 import os
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -24,10 +23,10 @@ from rig.gate import Gate
 from rig.plane import ControlPlane
 from rig.world import fill, node, settle
 from tests.support.machine import need
+from tests.support.patience import until
 
 TOLERATIONS = [{"key": "kwok.x-k8s.io/node", "operator": "Exists"}]
 MERGE = {"Content-Type": "application/merge-patch+json"}
-SECONDS = 300.0  # generous: the machine may be building something
 _numbers = count(1)
 
 
@@ -85,15 +84,6 @@ class NamespaceFixture:
 
     def gate(self) -> Gate:
         return Gate(self.plane)
-
-
-def until(what: Callable[[], Any], *, seconds: float = SECONDS, says: Callable[[], Any] = lambda: "") -> Any:
-    """Poll until the value is true, and return it. The time limit only turns hanging into a failure, with what `says` says."""
-    end = time.monotonic() + seconds
-    while not (found := what()):
-        assert time.monotonic() < end, f"it did not come to that {says()}"
-        time.sleep(0.05)
-    return found
 
 
 def start_followers(plane: ControlPlane) -> None:

@@ -14,8 +14,9 @@ from jobs.core.lifecycle import Phase
 from queues.models import Queue
 from rig.plane import ControlPlane
 from tests.cluster.api.test_life import Life
-from tests.cluster.conftest import NamespaceFixture, until
+from tests.cluster.conftest import NamespaceFixture
 from tests.support.machine import need
+from tests.support.patience import until
 
 SOON = 60.0  # the promised time for a reason to appear
 

@@ -14,7 +14,7 @@ from jobs.core.lifecycle import Phase
 from jobs.models import Job
 from queues.models import Queue
 from tests.cluster.api.test_life import Life
-from tests.cluster.conftest import until
+from tests.support.patience import until
 
 IMAGE = {"Content-Type": "application/strategic-merge-patch+json"}
 

@@ -19,8 +19,9 @@ from jobs.models import Job
 from rig.world import let_see_nodes
 from tests.cluster.api.test_nodes import LABEL, silence
 from tests.cluster.api.testbed import ClusterTestbed, options
-from tests.cluster.conftest import NamespaceFixture, until
+from tests.cluster.conftest import NamespaceFixture
 from tests.support.monarch_operator import OLD, Operator, defined
+from tests.support.patience import until
 
 ROOT = Path(__file__).resolve().parents[3]
 RBAC = "/apis/rbac.authorization.k8s.io/v1"

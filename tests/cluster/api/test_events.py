@@ -6,8 +6,9 @@ from hypothesis import given, settings
 from jobs.clusters.kubernetes.build import labels
 from jobs.clusters.kubernetes.facts.events import Trouble, explain, read_trouble
 from jobs.clusters.kubernetes.facts.pods import Attempt, read_pod
-from tests.cluster.api.test_pods import ABSURD, OWNER, thing, waiting
-from tests.cluster.conftest import expected, plan, pod_name, states, until
+from tests.cluster.conftest import expected, plan, pod_name, states
+from tests.support.patience import until
+from tests.unit.clusters.kubernetes.test_pods import ABSURD, OWNER, thing, waiting
 
 CLAIMS = {"job": "scratch", "volume-0": "data"}
 

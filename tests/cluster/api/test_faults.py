@@ -15,8 +15,9 @@ from jobs.clusters.kubernetes.watch.cache import Picture
 from jobs.clusters.kubernetes.watch.reflector import Reflector
 from rig.gate import Trouble
 from rig.plane import START_SECONDS
-from tests.cluster.conftest import end, expected, plan, pod_name, run_all, start_followers, states, until
+from tests.cluster.conftest import end, expected, plan, pod_name, run_all, start_followers, states
 from tests.support.machine import need
+from tests.support.patience import until
 
 
 @pytest.fixture

@@ -14,8 +14,9 @@ from jobs.clusters.kubernetes.teardown import MANY_NAMES
 from jobs.core.verdict import ReplicaState
 from rig.plane import ControlPlane
 from rig.webhook import Webhook
-from tests.cluster.conftest import end, expected, plan, pod_name, run_all, states, until
+from tests.cluster.conftest import end, expected, plan, pod_name, run_all, states
 from tests.support.machine import need
+from tests.support.patience import until
 
 
 def test_ended_pods_are_reported_with_their_exit_codes(place, cluster):

@@ -13,7 +13,8 @@ from jobs.control.store import DjangoStore
 from jobs.core.lifecycle import Phase
 from jobs.ingest import agent_tokens
 from jobs.models import Job, Replica
-from tests.cluster.conftest import TOLERATIONS, NamespaceFixture, expected, until
+from tests.cluster.conftest import TOLERATIONS, NamespaceFixture, expected
+from tests.support.patience import until
 
 
 class Life:

@@ -9,8 +9,9 @@ import pytest
 from common.errors import Refused, Unreachable
 from jobs.clusters.kubernetes.build import manifests
 from jobs.core.plan import Plan
-from tests.cluster.conftest import NamespaceFixture, end, launch, plan, states, until
+from tests.cluster.conftest import NamespaceFixture, end, launch, plan, states
 from tests.support.monarch_operator import NEW, OLD, Operator, defined
+from tests.support.patience import until
 
 MESHES = "/apis/monarch.pytorch.org/v1alpha1/namespaces/{}/monarchmeshes"
 RELEASES = (OLD, NEW)

@@ -7,8 +7,9 @@ from jobs.clusters.kubernetes.watch.nodes import Nodes, read_node
 from jobs.core.lifecycle import Phase
 from rig.world import let_see_nodes
 from tests.cluster.api.test_life import Life
-from tests.cluster.conftest import end, expected, pod_name, run_all, states, until
+from tests.cluster.conftest import end, expected, pod_name, run_all, states
 from tests.support.builders import Clock
+from tests.support.patience import until
 
 STRATEGIC = {"Content-Type": "application/strategic-merge-patch+json"}
 LABEL, UNREACHABLE = "kubernetes.io/hostname", "node.kubernetes.io/unreachable"

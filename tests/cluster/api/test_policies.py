@@ -7,7 +7,8 @@ import pytest
 from common.errors import InvalidInput
 from jobs.clusters.kubernetes.build import options
 from jobs.core.plan import Plan
-from tests.cluster.conftest import NamespaceFixture, end, launch, plan, run_all, until
+from tests.cluster.conftest import NamespaceFixture, end, launch, plan, run_all
+from tests.support.patience import until
 
 KIND = "networkpolicies"
 GIVEN = {"NAMESPACE": "x", "IMAGE": "x:1", "CONTROL_URL": "https://muster.example"}

@@ -10,8 +10,8 @@ import pytest
 
 from rig import programs
 from rig.processes import DidNotStart, Process
-from tests.cluster.conftest import need_rig, until
-from tests.support.patience import PATIENCE_SECONDS
+from tests.cluster.conftest import need_rig
+from tests.support.patience import PATIENCE_SECONDS, until
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -10,9 +10,10 @@ from common.errors import MusterError
 from rig.plane import ControlPlane
 from rig.world import fill, let_see_nodes, objects, settle
 from tests.cluster.api import test_kubernetes, test_meshes, test_nodes, test_policies
-from tests.cluster.conftest import NamespaceFixture, need_rig, run_all, until
+from tests.cluster.conftest import NamespaceFixture, need_rig, run_all
 from tests.support import audit_log
 from tests.support.monarch_operator import NEW, OLD, Operator, defined
+from tests.support.patience import until
 
 NAMESPACE = f"rights-{os.getpid()}"
 WATCHED = ("pods", "services", "events", "nodes")

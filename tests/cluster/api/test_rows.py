@@ -12,8 +12,8 @@ from jobs.control.store import DjangoStore
 from jobs.core.lifecycle import Phase
 from jobs.models import Replica
 from tests.cluster.api.test_life import life  # noqa: F401 - a fixture
-from tests.cluster.api.test_pods import read
-from tests.cluster.conftest import until
+from tests.support.patience import until
+from tests.unit.clusters.kubernetes.test_pods import read
 
 
 def test_a_run_is_announced_immediately_and_later_changes_are_batched():

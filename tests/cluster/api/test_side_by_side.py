@@ -14,7 +14,8 @@ from jobs.core.lifecycle import Phase
 from jobs.models import Job
 from queues.models import Queue
 from rig.world import settle
-from tests.cluster.conftest import TOLERATIONS, until
+from tests.cluster.conftest import TOLERATIONS
+from tests.support.patience import until
 
 KIND = "jobs.clusters.kubernetes.KubernetesCluster"
 

@@ -1,7 +1,7 @@
 """Placement checks against the nodes of a real API server, with and without permission to read them."""
 
 from rig.world import let_see_nodes
-from tests.cluster.conftest import until
+from tests.support.patience import until
 
 ASKED = {"slots": 16, "nodes": 1, "resource": "gpu"}
 

@@ -1,7 +1,8 @@
 """Replicas of one attempt on different nodes: preferred, and required if each takes a whole node."""
 
 from jobs.clusters.kubernetes.adapter import KubernetesCluster
-from tests.cluster.conftest import end, launch, plan, pod_name, states, until
+from tests.cluster.conftest import end, launch, plan, pod_name, states
+from tests.support.patience import until
 
 GROUP, NOT_READY = "rig/group", "node.kubernetes.io/not-ready"
 

@@ -8,8 +8,8 @@ import yaml
 
 from rig import definitions
 from tests.cluster.chart.conftest import EXAMPLES
-from tests.cluster.conftest import until
 from tests.support.machine import need
+from tests.support.patience import until
 
 PLURALS = {"NetworkPolicy": "networkpolicies", "Ingress": "ingresses"}
 STRICT = {"dryRun": "All", "fieldValidation": "Strict"}

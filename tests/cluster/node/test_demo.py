@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from rig.network import Cable
-from tests.cluster.conftest import until
 from tests.cluster.node.conftest import need_node
 from tests.cluster.node.trace import NOTHING, cable_in, kernel, trace
 from tests.process.embedded.world import ROOT, processes_naming
+from tests.support.patience import until
 
 OTHERS = (
     "DATABASE_URL",

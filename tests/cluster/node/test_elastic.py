@@ -5,8 +5,8 @@ import signal
 
 import pytest
 
-from tests.cluster.conftest import until
 from tests.cluster.node.test_unreachable import ALL, TALKS_TWICE, said
+from tests.support.patience import until
 from tests.system.stack.test_elastic import TRAINS
 
 

@@ -6,8 +6,8 @@ import signal
 import pytest
 
 from rig.world import NAMESPACE
-from tests.cluster.conftest import until
 from tests.support.monarch_operator import NEW, Operator, defined
+from tests.support.patience import until
 from tests.system.stack.test_monarch import SCRIPT, WAITS
 
 

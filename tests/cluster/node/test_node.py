@@ -14,9 +14,9 @@ from rig.lending import raised
 from rig.node import HIDDEN, Node, remove
 from rig.plane import ControlPlane
 from rig.world import NAMESPACE, settle
-from tests.cluster.conftest import until
 from tests.cluster.node.conftest import need_node
 from tests.cluster.node.trace import NOTHING, cable_in, folders, kernel, trace
+from tests.support.patience import until
 
 ROOT = Path(__file__).resolve().parents[3]
 POD = {

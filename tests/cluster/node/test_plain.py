@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.cluster.conftest import until
 from tests.support.meeting import MEETS
+from tests.support.patience import until
 
 
 @pytest.mark.sampled

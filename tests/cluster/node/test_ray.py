@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.cluster.conftest import until
+from tests.support.patience import until
 from tests.system.stack.test_ray import DRIVER, FOUR
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.conftest import until
+from tests.support.patience import until
 
 TALKS_TWICE = """
 import os, pathlib, time

@@ -14,7 +14,7 @@ from jobs.clusters.kubernetes.facts import pods
 from jobs.clusters.kubernetes.facts.pods import Attempt, Owner, Pod
 from jobs.core.plan import Plan, Role
 from jobs.core.verdict import ReplicaState
-from tests.cluster.api.test_manifests import SITE
+from tests.unit.clusters.kubernetes.test_manifests import SITE
 
 PLAN = Plan("7-abc", 1, (Role("worker", 2, 1, ("x",)),))
 OWNER = Owner("m-7-abc-1", "ours", 5, "7-abc", 1, is_sealed=False, is_ending=False)

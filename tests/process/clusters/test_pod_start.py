@@ -17,9 +17,8 @@ from jobs.clusters.kubernetes.build import labels, manifests
 from jobs.clusters.kubernetes.build.site import Site
 from jobs.clusters.kubernetes.facts.pods import read_pod
 from jobs.core.plan import Host, Index, Plan, Port, Role
-from tests.cluster.conftest import until
 from tests.support.fake_control_plane import FakeControlPlane
-from tests.support.patience import PATIENCE_SECONDS
+from tests.support.patience import PATIENCE_SECONDS, until
 
 WHO = 'import os; print("index", os.environ["NODE"], os.environ["KEY"], os.environ["USER"], os.getcwd())'
 

@@ -12,9 +12,9 @@ from jobs.clusters.kubernetes.facts.pods import read_owner
 from jobs.clusters.kubernetes.watch import reflector
 from jobs.clusters.kubernetes.watch.cache import Picture
 from jobs.clusters.kubernetes.watch.reflector import INITIAL_END, Reflector
-from tests.cluster.api.test_parts import answered
-from tests.cluster.api.test_pods import PLAN
 from tests.support.builders import Clock
+from tests.unit.clusters.kubernetes.test_parts import answered
+from tests.unit.clusters.kubernetes.test_pods import PLAN
 
 KEY = (PLAN.run, PLAN.attempt)
 

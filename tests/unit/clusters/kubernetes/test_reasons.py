@@ -4,7 +4,7 @@ import pytest
 
 from jobs.clusters.kubernetes.api.objects import LONGEST_WORDS, whole, words
 from jobs.clusters.kubernetes.facts.pod_reasons import no_place
-from tests.cluster.api.test_pods import condition, ended, read, waiting
+from tests.unit.clusters.kubernetes.test_pods import condition, ended, read, waiting
 
 SHORT = "0/20 nodes are available: 20 Insufficient nvidia.com/gpu. preemption: 0/20 nodes are available: 20 No preemption victims found for incoming pod."  # fmt: skip
 MIXED = "1/9 nodes are available: 1 node(s) had untolerated taint {node.kubernetes.io/unreachable: }, 2 Insufficient cpu, 5 node(s) didn't match Pod's node affinity/selector. no new claims to deallocate, preemption: 0/9 nodes are available: 9 Preemption is not helpful for scheduling."  # fmt: skip

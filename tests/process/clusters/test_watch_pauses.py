@@ -20,7 +20,7 @@ from jobs.clusters.kubernetes.api.watch_batching import MOST_BYTES, Rest, newest
 from jobs.clusters.kubernetes.build.options import Access
 from rig.certificates import Authority
 from rig.elsewhere import write_kubeconfig
-from tests.cluster.conftest import until
+from tests.support.patience import until
 
 
 class Content:

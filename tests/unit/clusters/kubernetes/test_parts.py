@@ -258,7 +258,7 @@ def test_every_option_is_documented():
 
     from jobs.clusters.kubernetes.build.site import Site
 
-    text = (Path(__file__).resolve().parents[3] / "docs/kubernetes.md").read_text()
+    text = (Path(__file__).resolve().parents[4] / "docs/kubernetes.md").read_text()
     rows = re.findall(r"^\| ((?:`[A-Z_]+`(?:, )?)+) \|", text, re.M)
     documented = {name for row in rows for name in re.findall(r"[A-Z_]+", row)}
     assert documented == {"KUBECONFIG", "CONTEXT", *(one.name.upper() for one in fields(Site))}
