@@ -47,8 +47,8 @@ class Launch:
         self.supervisor = Supervisor(
             say, on_change=lambda pids: note_running(self.data, pids=pids), chore=self._bound_logs
         )
-        urls = {"database_url": given.get("DATABASE_URL", ""), "redis_url": given.get("REDIS_URL", "")}
-        self.servers = Servers(self.data, **urls, is_temporary=is_temporary)
+        database_url, redis_url = given.get("DATABASE_URL", ""), given.get("REDIS_URL", "")
+        self.servers = Servers(self.data, database_url=database_url, redis_url=redis_url, is_temporary=is_temporary)
         self.env: dict[str, str] = {}
         self.job_user: JobUser | None = None
         self.clusters: Mapping[str, Any] = {}  # that are configured with our address

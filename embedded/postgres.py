@@ -1,6 +1,7 @@
 """Embedded Postgres: initialised once, reached through a socket in a folder of mode 0700, with a password. No TCP."""
 
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -71,6 +72,7 @@ class Postgres:
     password: str
     log: Path
     is_temporary: bool = False  # for tests: what a power cut would lose is not worth keeping
+    template: Path | None = None  # data of a stopped server to begin with
 
     name = "postgres"
     stop_signals = STOP_SIGNALS
@@ -81,19 +83,19 @@ class Postgres:
         return f"postgres://{USER}:{quote(self.password, safe='')}@/{DATABASE}?host={self.home.socket_folder}&port=5432"
 
     @property
-    def _data(self) -> Path:
+    def data(self) -> Path:
         return self.home.path / "data"
 
     def prepare(self) -> None:
         """Create the database if there is none, and rewrite its settings."""
-        if not self._data.exists():
+        if not self.data.exists():
             self._initialise()
         self._configure()
 
     def spawn(self) -> "subprocess.Popen[bytes]":
         log = open_log(self.log)
         try:
-            argv: list[str | Path] = [self.program, "-D", self._data, "-c", f"config_file={self._settings_file}"]
+            argv: list[str | Path] = [self.program, "-D", self.data, "-c", f"config_file={self._settings_file}"]
             return spawn(
                 argv, log=log, account=self.account, dies_by=self.dies_by, env=_environment(), folder=self.home.path
             )
@@ -122,28 +124,42 @@ class Postgres:
 
     def _says(self, pid: int) -> str:
         try:
-            lines = (self._data / "postmaster.pid").read_text().splitlines()
+            lines = (self.data / "postmaster.pid").read_text().splitlines()
         except OSError:
             return ""
         return lines[7].strip() if len(lines) > 7 and lines[0] == str(pid) else ""
 
     def _initialise(self) -> None:
         """Initialise under another name until complete: an interrupted start leaves nothing that looks finished."""
-        draft, secret = self.home.path / "data.new", self.home.path / "password"
+        draft = self.home.path / "data.new"
         _run(["rm", "-rf", draft], account=self.account, log=self.log)
+        if self.template is None:
+            self._create(draft)
+        else:
+            self._copy(self.template, draft)
+        draft.rename(self.data)
+
+    def _create(self, draft: Path) -> None:
+        secret = self.home.path / "password"
         write_text(secret, text=self.password + "\n")
         give(secret, account=self.account)
         try:
             _run(self._initdb_command(draft, secret=secret), account=self.account, log=self.log)
         finally:
             secret.unlink()
-        _run(
-            [self.program, "--single", "-D", draft, "postgres"],
-            account=self.account,
-            log=self.log,
-            text=f"CREATE DATABASE {DATABASE}\n",
-        )
-        draft.rename(self._data)
+        self._execute(f"CREATE DATABASE {DATABASE}", folder=draft)
+
+    def _copy(self, template: Path, draft: Path) -> None:
+        """Begin with another server's data, and with a password of our own. `secrets` writes no quote into it."""
+        shutil.copytree(template, draft)
+        for path in (draft, *draft.rglob("*")):
+            give(path, account=self.account)
+        self._execute(f"ALTER ROLE {USER} PASSWORD '{self.password}'", folder=draft)
+
+    def _execute(self, statement: str, *, folder: Path) -> None:
+        """Execute a statement without a server."""
+        argv: list[str | Path] = [self.program, "--single", "-D", folder, "postgres"]
+        _run(argv, account=self.account, log=self.log, text=f"{statement}\n")
 
     def _initdb_command(self, folder: Path, *, secret: Path) -> list[str | Path]:
         options = ["--username", USER, "--auth", "scram-sha-256", "--encoding", "UTF8", "--wal-segsize", "4"]

@@ -50,6 +50,9 @@ class Redis:
     def url(self) -> str:
         return f"redis://:{self.password}@127.0.0.1:{self.port}/0"
 
+    def prepare(self) -> None:
+        """Nothing: its settings are sent to it when it starts."""
+
     def spawn(self) -> "subprocess.Popen[bytes]":
         """Start Redis with its settings on standard input: on the command line every user could read the password."""
         log = open_log(self.log)

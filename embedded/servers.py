@@ -29,14 +29,27 @@ class Server(Protocol):
     def name(self) -> str: ...
     @property
     def stop_signals(self) -> tuple[tuple[int, float], ...]: ...
+    def prepare(self) -> None: ...
     def spawn(self) -> "subprocess.Popen[bytes]": ...
     def wait_ready(self, process: "subprocess.Popen[bytes]") -> None: ...
 
 
 class Servers:
-    """The servers; `is_temporary`: for tests; no fsync, and `stop` deletes what is outside the folder."""
+    """The servers; `is_temporary`: for tests; no fsync, and `stop` deletes what is outside the folder.
 
-    def __init__(self, folder: Path, *, database_url: str = "", redis_url: str = "", is_temporary: bool = False):
+    `template`: a folder of Postgres data that a new database begins with, instead of an empty one.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        database_url: str = "",
+        redis_url: str = "",
+        is_temporary: bool = False,
+        template: Path | None = None,
+    ):
+        self.template = template
         self.folder = folder.absolute()
         self.database_url, self.redis_url = database_url, redis_url
         self.is_temporary = is_temporary
@@ -85,10 +98,16 @@ class Servers:
 
     def prepare(self) -> None:
         """Do everything but start them: folders, programs, passwords, the empty database. Raises EmbeddedError."""
-        private_folder(self.folder)
-        end_leftovers(self.folder)
+        self.reserve()
+        for server in self.servers:
+            server.prepare()
+
+    def reserve(self) -> None:
+        """Choose where they will be, so that their URLs are known before anything is created. Raises EmbeddedError."""
         if self.database_url and self.redis_url:
             return
+        private_folder(self.folder)
+        end_leftovers(self.folder)
         account = server_account()
         home = find_home(self.folder, account=account, is_temporary=self.is_temporary)
         binaries = find_binaries(account=account, shelf=home.shelf)
@@ -107,8 +126,8 @@ class Servers:
             password=secret(self.folder, name="postgres"),
             log=self.folder / "logs/postgres.log",
             is_temporary=self.is_temporary,
+            template=self.template,
         )
-        postgres.prepare()
         self.servers.append(postgres)
         self.database_url = postgres.url
 
