@@ -83,7 +83,7 @@ ENDS = {
 }
 
 
-@pytest.mark.long
+@pytest.mark.full
 def test_an_api_server_outage_of_a_minute_fails_no_job(testbed, gate, ledger, plane, api_server):
     queues = _assemble(testbed, gate)
     assert {str(job.phase) for job in testbed.jobs.values()} == {str(phase) for phase in Phase} - {Phase.FAILED, Phase.CANCELLED}  # fmt: skip
@@ -200,7 +200,7 @@ CUT_SECONDS = 2.0
 LIVES = ("well", "ill", "again", "asleep", "unwanted", "robbed", "steady")
 
 
-@pytest.mark.long
+@pytest.mark.full
 def test_repeatedly_cut_watches_miss_no_end_of_a_job(testbed, gate, ledger):
     """Step by step, so that cuts fall between the steps; tasks and watcher reach the server only through the gate."""
     gate.cut_watches_after = CUT_SECONDS

@@ -132,7 +132,7 @@ def test_every_fault_point_of_the_tasks_process_and_the_watcher_is_covered():
     assert here == {point for point in faultpoints.POINTS if point.startswith(mine)}
 
 
-@pytest.mark.long
+@pytest.mark.soak(guards=("jobs/clusters/kubernetes", "jobs/control/reconciler.py", "jobs/control/watcher.py"))
 def test_two_hundred_pods_are_launched_and_ended_despite_a_crash_at_every_point(testbed, visitors, gate):
     job = testbed.submit("wide", testbed.queue("wide", PODS, cluster="gated"), nodes=PODS, start_timeout_seconds=3600)
     visit = {"job": job.pk, "phases": [Phase.RUNNING], "cluster": "gated"}
@@ -178,7 +178,7 @@ def _need_one_of_everything(testbed: ClusterTestbed) -> None:
     assert {one["metadata"]["ownerReferences"][0]["uid"] for one in pods.values()} == {owner["metadata"]["uid"]}
 
 
-@pytest.mark.long
+@pytest.mark.soak(guards=("jobs/clusters/kubernetes", "jobs/control/reconciler.py", "jobs/control/watcher.py"))
 def test_a_process_dies_while_it_rings_a_doorbell(testbed, visitors):
     """Each point has a job of its own, since the progress of the visit at that moment is not determined."""
     queue = testbed.queue("small")
@@ -198,7 +198,7 @@ def _running(testbed: ClusterTestbed, visitors: Visitors, cluster: str = "rig") 
     return visit
 
 
-@pytest.mark.long
+@pytest.mark.soak(guards=("jobs/clusters/kubernetes", "jobs/control/reconciler.py", "jobs/control/watcher.py"))
 def test_a_crash_during_the_placement_check_submits_nothing(testbed, visitors):
     testbed.queue("small")
     asked = {"do": "submit", "user": testbed.user.username, "queue": "small"}
@@ -208,7 +208,7 @@ def test_a_crash_during_the_placement_check_submits_nothing(testbed, visitors):
     assert Job.objects.count() == 1
 
 
-@pytest.mark.long
+@pytest.mark.soak(guards=("jobs/clusters/kubernetes", "jobs/control/reconciler.py", "jobs/control/watcher.py"))
 def test_pods_are_removed_one_by_one_despite_crashes(testbed, visitors):
     visit = _running(testbed, visitors)
     one = testbed.place.pods()[testbed.pods("small")[0]]
@@ -220,7 +220,7 @@ def test_pods_are_removed_one_by_one_despite_crashes(testbed, visitors):
     assert list(testbed.place.pods()) == ["stranger"]
 
 
-@pytest.mark.long
+@pytest.mark.soak(guards=("jobs/clusters/kubernetes", "jobs/control/reconciler.py", "jobs/control/watcher.py"))
 def test_the_pods_of_an_operators_mesh_are_taken_over_despite_crashes(testbed, visitors):
     """By the older release's shape, where the pods have to be labelled, too."""
     admin, namespace = testbed.place.admin, testbed.place.namespace
@@ -238,7 +238,7 @@ def test_the_pods_of_an_operators_mesh_are_taken_over_despite_crashes(testbed, v
         until(lambda: testbed.place.pods() == {})
 
 
-@pytest.mark.long
+@pytest.mark.soak(guards=("jobs/clusters/kubernetes", "jobs/control/reconciler.py", "jobs/control/watcher.py"))
 def test_a_lost_node_is_confirmed_despite_crashes(testbed, visitors):
     visit = _running(testbed, visitors, "lost")
     testbed.annotate("small", hang="true")
@@ -249,7 +249,7 @@ def test_a_lost_node_is_confirmed_despite_crashes(testbed, visitors):
     testbed.need_nothing_left()
 
 
-@pytest.mark.long
+@pytest.mark.soak(guards=("jobs/clusters/kubernetes", "jobs/control/reconciler.py", "jobs/control/watcher.py"))
 def test_a_reappeared_earlier_attempt_is_ended_despite_crashes(testbed, visitors):
     visit = _running(testbed, visitors)
     services.suspend(job=testbed.jobs["small"], by=testbed.user)
@@ -268,7 +268,7 @@ def test_a_reappeared_earlier_attempt_is_ended_despite_crashes(testbed, visitors
     assert testbed.uids("small") == present and testbed.look("small").phase == Phase.RUNNING
 
 
-@pytest.mark.long
+@pytest.mark.soak(guards=("jobs/clusters/kubernetes", "jobs/control/reconciler.py", "jobs/control/watcher.py"))
 def test_a_watcher_dies_at_any_point_and_the_next_one_watches_and_tidies(testbed, visitors, gate):
     visit = _running(testbed, visitors)
     visitors.die_at(*both("kube.watch", "watcher.ring"), do="watch")

@@ -58,7 +58,7 @@ def test_an_operator_makes_a_roles_pods_and_they_go_with_the_attempt(place, clus
     until(lambda: not place.pods() and not meshes(place).json()["items"])
 
 
-@pytest.mark.long
+@pytest.mark.full
 @pytest.mark.parametrize("defined_as", RELEASES, indirect=True)
 def test_each_pod_reads_its_own_number_and_token(place, cluster, release):
     launch(cluster, a_mesh())
@@ -75,7 +75,7 @@ def test_each_pod_reads_its_own_number_and_token(place, cluster, release):
     end(cluster)
 
 
-@pytest.mark.long
+@pytest.mark.full
 @pytest.mark.parametrize("defined_as", RELEASES, indirect=True)
 def test_the_next_attempt_has_a_mesh_of_its_own(place, cluster, release):
     launch(cluster, a_mesh())
@@ -87,7 +87,7 @@ def test_the_next_attempt_has_a_mesh_of_its_own(place, cluster, release):
     end(cluster, attempt=2)
 
 
-@pytest.mark.long
+@pytest.mark.full
 @pytest.mark.parametrize("defined_as", [NEW], indirect=True)
 def test_a_mesh_of_somebody_else_is_left_alone(place, cluster, release):
     theirs = {"containers": [{"name": "worker", "image": "x:1"}]}
@@ -129,7 +129,7 @@ def test_pods_that_no_policy_could_select_are_refused(place, defined_as):
     assert place.admin.get(place.path("services")).json()["items"] == []
 
 
-@pytest.mark.long
+@pytest.mark.full
 @pytest.mark.parametrize("defined_as", [NEW], indirect=True)
 def test_a_pod_that_was_replaced_behind_our_back_counts_as_lost(place, cluster, release):
     launch(cluster, a_mesh())

@@ -83,7 +83,7 @@ def restore_snapshot(plane: ControlPlane) -> None:
 RUNNING = ("kept", "done", "failed", "cancelled", "suspended", "retried", "ending")
 
 
-@pytest.mark.long
+@pytest.mark.soak(guards=("jobs/clusters/kubernetes", "jobs/control/orphans.py"))
 def test_an_older_snapshot_duplicates_nothing_and_reverts_no_end(testbed, own, ledger):
     queue = testbed.queue("gpus", 160, gpus_per_node=8, resource="gpu")
     for name in RUNNING:
@@ -143,7 +143,7 @@ def _are_strays_gone(testbed: ClusterTestbed) -> bool:
     return open_now <= {(job.run, job.attempt) for job in testbed.jobs.values() if job.phase in ON_CLUSTER}
 
 
-@pytest.mark.long
+@pytest.mark.soak(guards=("jobs/clusters/kubernetes", "jobs/control/orphans.py"))
 def test_after_killing_and_restarting_everything_all_jobs_continue(testbed, own, ledger):
     queue = testbed.queue("gpus", 160, gpus_per_node=8, resource="gpu")
     names = ("kept", "ending", "finishing")

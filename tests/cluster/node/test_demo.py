@@ -32,7 +32,7 @@ def env(tmp_path: Path) -> dict[str, str]:
     return {**kept, "MUSTER_DATA_DIR": str(tmp_path / "data")}
 
 
-@pytest.mark.long
+@pytest.mark.full
 @pytest.mark.parametrize(("framework", "replicas", "ranks"), [("torchrun", 2, 4), ("ray", 3, 0), ("monarch", 3, 4)])
 def test_the_demo_runs_on_real_pods_once_and_leaves_nothing_behind(env, tmp_path, framework, replicas, ranks):
     need_node()

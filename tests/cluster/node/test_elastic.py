@@ -10,7 +10,7 @@ from tests.support.patience import until
 from tests.system.stack.test_elastic import TRAINS
 
 
-@pytest.mark.sampled
+@pytest.mark.full
 def test_a_lost_pod_is_replaced_under_another_name_and_the_ranks_rendezvous_again(pods):
     job = pods.submit(TRAINS, nodes=2, min_nodes=1)
     pods.until_line(job, "worker-1 is rank")
@@ -40,7 +40,7 @@ def _lose_until_the_survivor_was_rank_0(pods, job) -> int:
     raise AssertionError("the survivor did not become rank 0")
 
 
-@pytest.mark.sampled
+@pytest.mark.full
 def test_unsent_lines_of_a_killed_pod_are_in_the_log_before_those_of_its_successor(pods):
     job = pods.in_image(TALKS_TWICE, queue="gated", nodes=2, nproc_per_node=1, min_nodes=1)
     # Rank 0 prints its lines twice if its partner joined only after the first rendezvous.

@@ -65,7 +65,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.sampled
+@pytest.mark.full
 def test_the_digits_job_trains_on_two_pods_and_resumes_from_its_checkpoint(pods):
     """2 pods of 2 ranks, suspended midway: two starts in all, each with half a minute of imports on two cores."""
     job = pods.digits("--save-every", "20", "--step-delay", "0.02", "--epochs", "20")
@@ -85,7 +85,7 @@ def test_the_digits_job_trains_on_two_pods_and_resumes_from_its_checkpoint(pods)
     assert pods.of(job) == []
 
 
-@pytest.mark.sampled
+@pytest.mark.full
 def test_an_externally_killed_container_fails_the_attempt_and_the_next_one_runs(pods):
     job = pods.submit(WAITS, nodes=2, max_retries=1)
     pods.until_line(job, "ready", times=2)
@@ -124,7 +124,7 @@ def test_a_container_killed_as_a_whole_fails_with_that_signal(pods):
     assert "SIGKILL (9)" in ended.message, ended.message
 
 
-@pytest.mark.sampled
+@pytest.mark.full
 def test_a_manually_deleted_pod_ends_the_whole_attempt_and_the_next_one_runs(pods):
     job = pods.submit(WAITS, nodes=2, max_retries=1)
     pods.until_line(job, "ready", times=2)
@@ -133,7 +133,7 @@ def test_a_manually_deleted_pod_ends_the_whole_attempt_and_the_next_one_runs(pod
     assert len(pods.of(job)) == 2
 
 
-@pytest.mark.sampled
+@pytest.mark.full
 def test_a_manually_deleted_service_ends_the_attempt_and_the_next_one_has_its_own(pods):
     job = pods.submit(WAITS, nodes=2, max_retries=1)
     pods.until_line(job, "ready", times=2)
@@ -145,7 +145,7 @@ def test_a_manually_deleted_service_ends_the_attempt_and_the_next_one_has_its_ow
     assert owners == {successor["metadata"]["uid"]}
 
 
-@pytest.mark.sampled
+@pytest.mark.full
 def test_the_last_line_of_a_pod_deleted_as_it_exits_is_in_the_log(pods):
     job = pods.submit(TALKS)
     pods.until_line(job, "about to talk")
@@ -160,7 +160,7 @@ def test_the_last_line_of_a_pod_deleted_as_it_exits_is_in_the_log(pods):
     assert said == [f"line {number}" for number in range(5000)]
 
 
-@pytest.mark.sampled
+@pytest.mark.full
 def test_a_rank_out_of_memory_is_named_and_its_earlier_output_is_kept(pods):
     job = pods.submit(GROWS, queue="small")
     ended = pods.until_phase(job, "failed", "succeeded")
@@ -173,7 +173,7 @@ def test_a_rank_out_of_memory_is_named_and_its_earlier_output_is_kept(pods):
     assert "memory" in ended.message
 
 
-@pytest.mark.sampled
+@pytest.mark.full
 def test_torch_dynamo_and_data_loaders_work_on_a_read_only_root_as_an_ordinary_user(pods):
     job = pods.submit(LOADS)
     ended = pods.until_phase(job, "succeeded", "failed")

@@ -50,7 +50,7 @@ def test_an_agent_is_killed_in_every_phase_that_has_agents(installation, phase_j
     check(installation, stopping, phases=("cancelled",), attempts=1)
 
 
-@pytest.mark.long
+@pytest.mark.full
 def test_lines_read_by_a_killed_agent_are_in_the_log(installation, phase_jobs, matrix):
     """The web process is stopped, so that lines pile up in the spool; then the agent dies."""
     job = installation.submit(nodes=1)

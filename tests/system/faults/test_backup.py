@@ -78,7 +78,7 @@ def test_an_installation_is_restored_while_its_jobs_run(old, tmp_path):
     assert old.submit("--lines", "3") > lost
 
 
-@pytest.mark.long
+@pytest.mark.full
 def test_jobs_that_moved_on_after_the_backup_do_as_the_document_says(old, tmp_path):
     """Rows of docs/backup.md: running then and ended since; waiting or suspended then and started since."""
     archive = tmp_path / "muster.tar"

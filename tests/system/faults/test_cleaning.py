@@ -73,21 +73,21 @@ def ended(installation) -> int:
     return job
 
 
-@pytest.mark.long
+@pytest.mark.soak(guards=("jobs/logs", "jobs/analysis/rollups.py", "jobs/webhooks", "workspaces"))
 def test_a_crash_while_packing_loses_no_line(installation, matrix, ended):
     said = until_whole(installation, PACK.format(job=ended), PACKING, lambda: check(installation, ended))
     assert said.split()[-2:] == ["files", "1"]
     matrix.add("crash point", f"{len(PACKING)} of packing", "every line is there")
 
 
-@pytest.mark.long
+@pytest.mark.soak(guards=("jobs/logs", "jobs/analysis/rollups.py", "jobs/webhooks", "workspaces"))
 def test_a_crash_while_rolling_up_leaves_no_bucket_out(installation, matrix, ended):
     said = until_whole(installation, ROLL.format(job=ended), ROLLING, lambda: None)
     assert said.split()[-3:] == ["whole", "True", "True"]
     matrix.add("crash point", f"{len(ROLLING)} of rolling up", "every bucket is there")
 
 
-@pytest.mark.long
+@pytest.mark.soak(guards=("jobs/logs", "jobs/analysis/rollups.py", "jobs/webhooks", "workspaces"))
 def test_a_crash_while_forgetting_deliveries_leaves_none(installation, matrix, ended):
     check_told(installation, ended, "succeeded")
     until(lambda: not _waiting(installation), what="everything delivered")
@@ -101,7 +101,7 @@ def _waiting(installation: RunningInstallation) -> bool:
     return installation.manage("shell", "-c", code).split()[-1] == "True"
 
 
-@pytest.mark.long
+@pytest.mark.soak(guards=("jobs/logs", "jobs/analysis/rollups.py", "jobs/webhooks", "workspaces"))
 def test_a_crash_while_deleting_old_logs_does_not_affect_running_jobs(installation, matrix, phase_jobs, ended):
     """Jobs of earlier cells lose their logs too; each was checked when it ended."""
     going = installation.submit()
@@ -121,7 +121,7 @@ def test_a_crash_while_deleting_old_logs_does_not_affect_running_jobs(installati
     matrix.add("crash point", f"{len(COLLECTING)} of collecting", "running jobs stay")
 
 
-@pytest.mark.long
+@pytest.mark.soak(guards=("jobs/logs", "jobs/analysis/rollups.py", "jobs/webhooks", "workspaces"))
 def test_a_crash_of_the_code_collector_keeps_code_in_use(installation, matrix, tmp_path, ended):
     """Two workspaces share a pack: the unused one is deleted, and the pack is rewritten for the other."""
     kept = folder(tmp_path / "kept", text=str(time.time_ns()))

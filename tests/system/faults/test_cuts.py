@@ -23,7 +23,13 @@ TRANSACTIONS = {
 ALONE = ("batch",)  # one statement without a BEGIN
 SAMPLE = ("step",)
 CELLS = [
-    pytest.param(name, when, marks=() if name in SAMPLE and when == "after" else pytest.mark.long)
+    pytest.param(
+        name,
+        when,
+        marks=()
+        if name in SAMPLE and when == "after"
+        else pytest.mark.soak(guards=("jobs/control", "jobs/ingest", "common/db")),
+    )
     for name in TRANSACTIONS
     for when in ("before", "after")
 ]

@@ -10,7 +10,7 @@ from muster.client import Client
 from tests.system.faults.checks import check_steps
 from tests.system.faults.installation import ROOT, until
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.soak(guards=("jobs/control", "embedded"))
 
 
 def submit(installation, *arguments: str, **asked) -> int:

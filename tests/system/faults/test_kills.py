@@ -10,7 +10,12 @@ from tests.system.faults.installation import until
 
 FAULTS = ("web", "tasks", "beat", "watcher", "redis", "postgres")
 SAMPLE = ("tasks",)
-FULL = [pytest.param(name, marks=() if name in SAMPLE else pytest.mark.long) for name in FAULTS]
+FULL = [
+    pytest.param(
+        name, marks=() if name in SAMPLE else pytest.mark.soak(guards=("jobs/control", "embedded", "agent/output"))
+    )
+    for name in FAULTS
+]
 
 
 def strike(installation, name: str) -> float:

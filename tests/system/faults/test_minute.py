@@ -88,14 +88,13 @@ def finish_upgraded(installation: RunningInstallation, job: int) -> None:
     check(installation, following, attempts=1)
 
 
-@pytest.mark.sample
 def test_a_job_keeps_running_through_an_upgrade_with_a_migration(old, matrix, tmp_path):
     job, took = upgrade(old, seconds=5, release=next_release(tmp_path / "next"), meanwhile=lambda: None)
     matrix.add_all("upgrade, 5 s away", {"running": took})
     finish_upgraded(old, job)
 
 
-@pytest.mark.long
+@pytest.mark.full
 def test_a_process_stopped_for_a_minute_and_an_upgrade_of_a_minute(installation, old, phase_jobs, matrix, tmp_path):
     release = next_release(tmp_path / "next")
     installation.arm("cluster.apply.before", number="STOP")

@@ -5,6 +5,7 @@ import os
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +16,7 @@ from tests.system.faults.installation import until
 from tests.system.faults.life import Life, slow_visit
 from tests.system.faults.test_cleaning import COLLECTING, FORGETTING, GARBAGE, PACKING, ROLLING
 
+ROOT = Path(__file__).resolve().parents[3]
 # Points with cells of their own, passed only if a job fails (tests/db/control/test_judgement.py), a visit is slow, an agent
 # is dead, an elastic job lost a replica, or replicas are pods (tests/cluster/api/test_rows.py).
 SPECIAL = ("store.renew", "local.drain", "cluster.end_replicas", "watcher.rows", "failures.")
@@ -49,6 +51,17 @@ def cells() -> list[tuple[str, ...]]:
     return [tuple(filter(None, row)) for row in (*itertools.zip_longest(*columns), *rest)]
 
 
+def guards(*names: str) -> tuple[str, ...]:
+    """The files in which these points stand: a cell guards them."""
+    found = {f'"{one.rpartition(".")[0]}"' for one in names}
+    return tuple(
+        str(path.relative_to(ROOT))
+        for folder in ("agent", "common", "jobs", "workspaces")
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        if path.name != "faultpoints.py" and any(name in path.read_text() for name in found)
+    )
+
+
 CELLS = cells()
 SAMPLE = (7,)  # a batch, a step and an agent at once
 
@@ -62,7 +75,7 @@ def test_every_fault_point_has_a_cell():
 @pytest.mark.parametrize(
     "cell",
     [
-        pytest.param(cell, id="+".join(cell), marks=() if number in SAMPLE else pytest.mark.long)
+        pytest.param(cell, id="+".join(cell), marks=() if number in SAMPLE else pytest.mark.soak(guards=guards(*cell)))
         for number, cell in enumerate(CELLS)
     ],
 )
@@ -91,7 +104,7 @@ def what(installation, point: str) -> str:
     return next((name for name in ("uvicorn", "worker", "watch", "beat", "agent") if name in words), "?")
 
 
-@pytest.mark.long
+@pytest.mark.soak(guards=guards("store.renew.before"))
 @pytest.mark.parametrize("point", ["store.renew.before", "store.renew.after"])
 def test_the_tasks_process_dies_while_it_renews_a_lease(installation, matrix, phase_jobs, point):
     job = installation.submit()
@@ -106,7 +119,7 @@ def test_the_tasks_process_dies_while_it_renews_a_lease(installation, matrix, ph
     phase_jobs.verify(job, "cancelled")
 
 
-@pytest.mark.long
+@pytest.mark.soak(guards=guards("local.drain.before"))
 @pytest.mark.parametrize("point", ["local.drain.before", "local.drain.after"])
 def test_the_tasks_process_dies_while_it_drains_a_spool(installation, matrix, phase_jobs, point):
     job = installation.submit(nodes=1)
@@ -123,7 +136,7 @@ def test_the_tasks_process_dies_while_it_drains_a_spool(installation, matrix, ph
     assert claim.lines - len([line for line in installation.api.lines(job) if line["rank"] == 0]) in (0, 1)
 
 
-@pytest.mark.long
+@pytest.mark.soak(guards=guards("cluster.end_replicas.before"))
 @pytest.mark.parametrize("point", ["cluster.end_replicas.before", "cluster.end_replicas.after"])
 def test_the_tasks_process_dies_while_it_ends_a_replica_of_an_elastic_job(installation, matrix, phase_jobs, point):
     job = installation.submit(nodes=3, min_nodes=2)
@@ -149,7 +162,7 @@ def replaced(installation, job: int) -> int:
     return sum(event["kind"] == "replaced" for event in installation.api.events(job))
 
 
-@pytest.mark.long
+@pytest.mark.full
 def test_a_killed_supervisor_does_not_affect_running_jobs(installation, matrix, phase_jobs):
     """The supervisor has no fault points, but may die too. The next one is started as an operator would."""
     job = installation.submit()

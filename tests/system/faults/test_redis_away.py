@@ -30,7 +30,7 @@ def submission_seconds(installation) -> list[float]:
     return found
 
 
-@pytest.mark.long
+@pytest.mark.full
 def test_a_stopped_redis_delays_neither_submissions_nor_jobs(installation, phase_jobs, matrix):
     usual = statistics.median(submission_seconds(installation))
     phase_jobs.assemble()
@@ -56,7 +56,7 @@ def test_a_stopped_redis_delays_neither_submissions_nor_jobs(installation, phase
     phase_jobs.dismiss("starting", "stopping", "new", "meanwhile", "running", "queued", "suspended")
 
 
-@pytest.mark.long
+@pytest.mark.full
 def test_celery_reconnects_after_redis_was_killed(installation, matrix):
     """A known weak spot of Celery's consumer. Three times, because a fault may show only at a later reconnection."""
     for turn in range(3):

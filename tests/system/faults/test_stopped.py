@@ -12,7 +12,9 @@ from tests.system.faults.processes import lease_token, refusals, second_tasks
 POINTS = ("cluster.apply.before", "cluster.observe.after", "cluster.delete.before")
 
 
-@pytest.mark.parametrize("point", [POINTS[0], *(pytest.param(one, marks=pytest.mark.long) for one in POINTS[1:])])
+@pytest.mark.parametrize(
+    "point", [POINTS[0], *(pytest.param(one, marks=pytest.mark.soak(guards=("jobs/control",))) for one in POINTS[1:])]
+)
 def test_the_late_writes_of_a_stopped_process_are_refused(installation, matrix, phase_jobs, point):
     """The second process starts only once the first is stopped, so that the first one's visit is taken over."""
     installation.arm(point, number="STOP")
@@ -34,7 +36,7 @@ def test_the_late_writes_of_a_stopped_process_are_refused(installation, matrix, 
     phase_jobs.verify(job, "succeeded", attempts=1)
 
 
-@pytest.mark.long
+@pytest.mark.full
 def test_a_process_stopped_within_a_transaction_does_not_hold_its_locks_for_long(installation, matrix, phase_jobs):
     """It has written its step but not committed; Postgres ends idle transactions."""
     installation.arm("store.record.before", number="STOP")

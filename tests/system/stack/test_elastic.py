@@ -55,7 +55,7 @@ def lose_until_the_survivor_was_rank_0(muster, job) -> int:
     raise AssertionError("the survivor did not become rank 0")
 
 
-@pytest.mark.sampled
+@pytest.mark.full
 def test_a_lost_replica_comes_back_and_the_job_succeeds_in_the_same_attempt(muster):
     job = muster.submit(TRAINS, command="torchrun --nnodes=1:2 train.py", nodes=2)
     muster.until_line(job, "worker-1 is rank")
@@ -78,7 +78,7 @@ def test_a_lost_replica_comes_back_and_the_job_succeeds_in_the_same_attempt(must
     assert muster.processes(job) == []
 
 
-@pytest.mark.long
+@pytest.mark.full
 def test_the_end_of_the_first_replica_ends_the_attempt_with_a_reason(muster):
     job = muster.submit(TRAINS, nodes=2, min_nodes=1, grace_seconds=2)
     muster.until_line(job, "worker-1 is rank")

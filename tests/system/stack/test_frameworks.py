@@ -8,30 +8,38 @@ import pytest
 from tests.support import framework_jobs
 from tests.support.framework_jobs import CASES, EVERY_REPLICA
 
+# tests/unit/clusters has the choice of ports; these are races for them.
+GUARDS = ("jobs/clusters/local", "embedded/ports.py", "agent/frameworks")
 ROUNDS = 30
 BESIDE = ("ray", "monarch", "torchrun")
 Address = tuple[str, int]
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("framework", CASES)
 def test_each_line_of_each_replica_arrives_once(muster, framework):
     framework_jobs.says_each_line_once(muster, framework)
 
 
-@pytest.mark.long
+@pytest.mark.full
 @pytest.mark.parametrize("framework", CASES)
 def test_it_is_suspended_and_resumed(muster, framework):
     framework_jobs.goes_on_after_a_suspension(muster, framework)
 
 
-@pytest.mark.long
+@pytest.mark.full
 @pytest.mark.parametrize(("framework", "replica"), EVERY_REPLICA)
 def test_a_killed_replica_of_each_role_is_named(muster, framework, replica):
     framework_jobs.names_the_replica_that_was_killed(muster, framework, replica)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("number", range(ROUNDS))
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(0, marks=pytest.mark.full),
+        *(pytest.param(number, marks=pytest.mark.soak(guards=GUARDS)) for number in range(1, ROUNDS)),
+    ],
+)
 def test_jobs_of_all_frameworks_run_beside_each_other_without_a_port_in_common(muster, number):
     jobs = [framework_jobs.start(muster, name, nodes=1) for name in BESIDE]
     opened = [listening(muster.processes(job)) for job in jobs]

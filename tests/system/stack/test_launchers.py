@@ -34,10 +34,10 @@ def slowed(code: str) -> str:
 @pytest.mark.parametrize(
     "library",
     [
-        pytest.param("Accelerate", marks=[needs("accelerate"), pytest.mark.sampled]),
+        pytest.param("Accelerate", marks=[needs("accelerate"), pytest.mark.full]),
         # On CPUs it compiles the kernel of its communication.
-        pytest.param("DeepSpeed", marks=[needs("deepspeed", "c++", "ninja"), pytest.mark.long]),
-        pytest.param("Lightning", marks=[needs("lightning"), pytest.mark.long]),
+        pytest.param("DeepSpeed", marks=[needs("deepspeed", "c++", "ninja"), pytest.mark.full]),
+        pytest.param("Lightning", marks=[needs("lightning"), pytest.mark.full]),
     ],
 )
 def test_the_script_of_the_page_goes_on_from_its_checkpoint_when_it_is_resumed(muster, library):
@@ -57,7 +57,7 @@ def test_the_script_of_the_page_goes_on_from_its_checkpoint_when_it_is_resumed(m
     assert {one.name for one in muster.client.metrics(job.id)} >= {"loss"}
 
 
-@pytest.mark.sampled
+@pytest.mark.full
 @needs("accelerate")
 def test_the_example_saves_when_it_is_suspended_and_goes_on_from_there(muster):
     command = ["torchrun", "accelerate_digits.py", "--epochs", "6", "--step-delay", "0.02"]

@@ -52,7 +52,7 @@ def test_a_script_attaches_to_its_hosts_and_its_end_is_the_jobs(muster):
     assert muster.processes(job) == []
 
 
-@pytest.mark.sampled
+@pytest.mark.full
 def test_each_rank_of_distributed_training_over_a_mesh_is_seen_by_itself(muster):
     command = ["python3", "monarch_digits.py", "--epochs", "2"]
     job = muster.client.submit(
@@ -70,7 +70,7 @@ def test_each_rank_of_distributed_training_over_a_mesh_is_seen_by_itself(muster)
         assert lines.count(f"rank {rank} of 2 on cpu") == 1 and any(line.startswith("step ") for line in lines)
 
 
-@pytest.mark.sampled
+@pytest.mark.full
 def test_the_example_of_actors_shows_each_rank_its_own_lines(muster):
     command = ["python3", "monarch_actors.py", "--rounds", "2", "--points", "1000"]
     job = muster.client.submit(
@@ -104,14 +104,14 @@ FAILS = (
 )
 
 
-@pytest.mark.sampled
+@pytest.mark.full
 def test_the_controllers_exception_is_the_headline(muster):
     job = submit(muster, SCRIPT + "raise ValueError('the data ran out')\n", nodes=1)
     ended = muster.until_phase(job, "succeeded", "failed")
     assert ended.phase == "failed" and "ValueError: the data ran out" in ended.message, ended.message
 
 
-@pytest.mark.long
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("how", "headline", "kind"),
     [

@@ -87,7 +87,7 @@ def fake_gpus(monkeypatch):
         yield
 
 
-@pytest.mark.long
+@pytest.mark.full
 def test_pictures_show_a_running_and_a_failed_job_the_queue_and_the_list(tmp_path, fake_gpus):
     shutil.rmtree(PLACE, ignore_errors=True)
     PLACE.mkdir(parents=True)

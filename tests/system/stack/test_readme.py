@@ -86,7 +86,7 @@ def test_the_shell_script_submits_follows_and_fetches(place):
     assert {(line[0], line[1], line[3]) for line in figures[1:]} >= {("loss", "0", "2"), ("loss", "1", "2")}
 
 
-@pytest.mark.sampled
+@pytest.mark.full
 def test_the_shell_script_reports_a_failure(place):
     folder, env = place
     (folder / "my_project" / "train.py").write_text(SHORT.replace('"CODE", 0', '"CODE", 3'))
@@ -96,7 +96,7 @@ def test_the_shell_script_reports_a_failure(place):
     assert "first failure: rank" in done.stdout
 
 
-@pytest.mark.sampled
+@pytest.mark.full
 def test_the_python_script_submits_follows_and_fetches(place):
     folder, env = place
     done = run([sys.executable, "-c", block("python")], cwd=folder, env=env)
@@ -128,6 +128,7 @@ def test_following_survives_a_killed_web_process_and_exits_with_the_jobs_code(pl
     assert "Traceback" not in said
 
 
+@pytest.mark.full
 def test_ctrl_c_leaves_the_job_running(place, installation):
     folder, env = place
     (folder / "my_project" / "train.py").write_text(TALKATIVE.replace("sys.exit(7)", "time.sleep(600)"))

@@ -70,9 +70,7 @@ def test_the_digits_job_is_suspended_resumes_from_its_checkpoint_and_reports_met
     assert muster.processes(job) == []
 
 
-@pytest.mark.parametrize(
-    "count", [pytest.param(1, marks=pytest.mark.sampled), pytest.param(20, marks=pytest.mark.long)]
-)
+@pytest.mark.parametrize("count", [pytest.param(1, marks=pytest.mark.full), pytest.param(20, marks=pytest.mark.full)])
 def test_the_first_failing_rank_is_named_although_others_lose_connections(muster, count):
     """Rank 3 of 4 raises; the others fail because it is gone. Rank 3 is named for every job."""
     jobs = [muster.submit(THIRD_RAISES, nodes=2, nproc_per_node=2) for _ in range(count)]
@@ -136,6 +134,7 @@ def test_cancel_in_any_phase_leaves_no_process(muster, phase):
         assert muster.processes(job) == []
 
 
+@pytest.mark.full  # tests/db/api has it without processes
 def test_the_same_script_submitted_twice_is_two_jobs(muster):
     first, second = muster.submit(QUICK), muster.submit(QUICK)
     assert first.id != second.id
@@ -145,6 +144,7 @@ def test_the_same_script_submitted_twice_is_two_jobs(muster):
         assert muster.text(job).count("hello") == 1
 
 
+@pytest.mark.full  # tests/db/control has it without processes
 def test_the_second_job_waits_for_quota(muster):
     queue = next(queue for queue in muster.client.queues() if queue.name == "default")
     first = muster.submit(SLEEPS, nodes=1, nproc_per_node=queue.nominal)

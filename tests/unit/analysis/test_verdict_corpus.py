@@ -5,7 +5,6 @@ import re
 import pytest
 
 from bench.verdicts.cases import KINDS, BadLabel, corpus, header, label_of
-from tests.support.long import part
 
 ALL = corpus()
 
@@ -36,12 +35,6 @@ def test_no_label_forbids_its_own_headline(case):
 def test_most_labels_allow_one_kind_only():
     several = [case.name for case in ALL if len(case.label.kinds) > 1]
     assert len(several) <= len(ALL) / 10, several
-
-
-def test_the_tenths_of_all_commit_hashes_cover_the_whole_corpus():
-    chosen = [case.name for digit in range(10) for case in part(ALL, of=10, commit=f"{digit:040x}")]
-    assert sorted(chosen) == sorted(case.name for case in ALL)
-    assert len(part(ALL, of=10, commit="f" * 40)) in (len(ALL) // 10, len(ALL) // 10 + 1)
 
 
 LABEL = {"kind": "data", "rank": 2, "headline": "EOFError"}

@@ -1,4 +1,4 @@
-"""Levels of tests as lanes: all levels run, the slowest first; failures are reported; a resumed run skips passed lanes."""
+"""Levels of tests as lanes: all levels run, the slowest first; failures are reported; what has passed is not run again."""
 
 import json
 import os
@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import lanes
+from tests.support import keys, lanes
 
 ROOT = Path(__file__).resolve().parents[3]
-CONFTEST = "def pytest_addoption(parser):\n    parser.addoption('--long')\n"
+CONFTEST = "def pytest_addoption(parser):\n    parser.addoption('--size')\n    parser.addoption('--fresh', action='store_true')\n"
 
 
 @pytest.fixture
@@ -22,9 +22,10 @@ def checkout(tmp_path, monkeypatch):
     monkeypatch.setattr(lanes, "ROOT", tmp_path)
     monkeypatch.setattr(lanes, "ARTIFACTS", tmp_path / "artifacts")
     monkeypatch.setattr(lanes, "DURATIONS", tmp_path / "artifacts/durations.json")
-    monkeypatch.setattr(lanes, "PASSED", tmp_path / "artifacts/passed.json")
     monkeypatch.setattr(lanes, "LANES", {"slow": 50, "quick": 10, "wrong": 5})
-    monkeypatch.setattr(lanes, "commit", lambda: "abc")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(keys, "is_clean", lambda: True)
+    monkeypatch.setattr(keys, "key", lambda lane: (tmp_path / f"tests/{lane}/test_{lane}.py").read_text())
     for name in lanes.LANES:
         folder = tmp_path / "tests" / name
         folder.mkdir(parents=True)
@@ -47,25 +48,45 @@ def test_a_failing_lane_is_reported_with_its_output_and_the_others_pass(checkout
     assert lanes.main(["--size", "all"]) == 1
     said = capsys.readouterr().out
     assert "== wrong failed" in said and "a reason" in said
-    assert "2 of 3 lanes passed" in said and "Nothing was left out." in said
+    assert "2 of 3 lanes passed" in said and "Left out: soak tests" in said
     assert set(json.loads((checkout / "artifacts/durations.json").read_text())) == set(lanes.LANES)
 
 
-def test_resuming_runs_only_what_has_not_passed_at_this_commit(checkout, capsys, monkeypatch):
+def test_only_what_changed_or_has_not_passed_is_run_again(checkout, capsys):
     lanes.main(["--size", "all"])
     (checkout / "tests/wrong/test_wrong.py").write_text("def test_it():\n    pass\n")
     capsys.readouterr()
-    assert lanes.main(["--size", "all", "--resume"]) == 0
+    assert lanes.main(["--size", "all"]) == 0
+    said = capsys.readouterr().out
+    assert "1 of 1 lanes passed" in said and "2 taken from stamps" in said
+    assert "quick        not run again: passed at " in said
+    (checkout / "tests/quick/test_quick.py").write_text("def test_it():\n    assert True\n")
+    assert lanes.main(["--size", "all"]) == 0
     assert "1 of 1 lanes passed" in capsys.readouterr().out
-    monkeypatch.setattr(lanes, "commit", lambda: "another")
-    assert lanes.main(["--size", "all", "--resume"]) == 0
+    assert lanes.main(["--size", "all", "--fresh"]) == 0
     assert "3 of 3 lanes passed" in capsys.readouterr().out
 
 
+def test_the_full_run_runs_what_ci_took_from_a_stamp(checkout, capsys):
+    (checkout / "tests/wrong/test_wrong.py").write_text("def test_it():\n    pass\n")
+    lanes.main(["--size", "all"])
+    lanes.main(["--size", "ci"])
+    assert "3 taken from stamps" in capsys.readouterr().out
+    lanes.main(["--size", "all"])
+    assert "3 of 3 lanes passed" in capsys.readouterr().out
+
+
+def test_a_checkout_with_changes_takes_and_leaves_no_stamp(checkout, capsys, monkeypatch):
+    monkeypatch.setattr(keys, "is_clean", lambda: False)
+    lanes.main(["--size", "all"])
+    capsys.readouterr()
+    lanes.main(["--size", "all"])
+    assert "2 of 3 lanes passed" in capsys.readouterr().out
+
+
 def test_each_size_names_the_levels_it_leaves_out():
-    for size, (_, apart, words) in lanes.SIZES.items():
-        assert apart <= set(lanes.LANES)
-        assert bool(words) == (size != "all")
+    for apart, words in lanes.SIZES.values():
+        assert apart <= set(lanes.LANES) and words
 
 
 def test_lanes_end_when_their_runner_is_interrupted(checkout):
@@ -77,7 +98,7 @@ def test_lanes_end_when_their_runner_is_interrupted(checkout):
     code = (
         "from pathlib import Path; from tests.support import lanes; root = Path.cwd();"
         "lanes.ROOT, lanes.ARTIFACTS, lanes.DURATIONS = root, root / 'artifacts', root / 'artifacts/d.json';"
-        "lanes.run(['slow'], long='none')"
+        "lanes.run(['slow'], size='quick')"
     )
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     runner = subprocess.Popen([sys.executable, "-c", code], cwd=checkout, env=env, stdout=subprocess.DEVNULL)
