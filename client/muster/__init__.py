@@ -6,9 +6,13 @@ The first two need nothing but Python 3.8; Muster's agent provides them. The cli
 from __future__ import annotations
 
 import pkgutil
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ._report import checkpoints, report
+
+if TYPE_CHECKING:
+    from .async_client import AsyncClient
+    from .client import Client
 
 # The agent's copy contains only this file and _report; an installed client is found after it.
 __path__ = pkgutil.extend_path(__path__, __name__)
