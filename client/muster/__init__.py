@@ -11,24 +11,23 @@ from typing import TYPE_CHECKING, Any
 from ._report import checkpoints, report
 
 if TYPE_CHECKING:
-    from .async_client import AsyncClient
-    from .client import Client
+    from .client import AsyncClient, Client
 
 # The agent's copy contains only this file and _report; an installed client is found after it.
 __path__ = pkgutil.extend_path(__path__, __name__)
 
 __all__ = ["AsyncClient", "Client", "checkpoints", "report"]
 
-_LAZY = {"Client": "muster.client", "AsyncClient": "muster.async_client"}
+_CLIENTS = ("AsyncClient", "Client")
 
 
 def __getattr__(name: str) -> Any:
     """Import clients on first use: a rank that only reports should not pay for an HTTP library."""
-    if name not in _LAZY:
+    if name not in _CLIENTS:
         raise AttributeError(f"module 'muster' has no attribute {name!r}")
     import importlib
 
     try:
-        return getattr(importlib.import_module(_LAZY[name]), name)
+        return getattr(importlib.import_module("muster.client"), name)
     except ImportError as error:
         raise ImportError(f"muster.{name} needs the client: pip install muster-client ({error})") from error

@@ -6,107 +6,158 @@
             print(line.rank, line.text)
 
 A job is given as a `Job`, an id, or a name (the newest of that name). Everything raises `muster.errors.MusterError`.
+
+Both clients are one core, `Core`, whose operations are asynchronous methods. `AsyncClient` is that core over asyncio;
+`Client` has the same methods for ordinary code, listed below. A new operation is a method of the core and a line here.
 """
 
 from __future__ import annotations
 
-import os
 import time
-import uuid
-from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Awaitable
+from typing import Callable, TypeVar
 
-from muster.async_client import AsyncClient
-from muster.code import sending
-from muster.code.sending import Progress
-from muster.jobs import calls
-from muster.jobs.calls import JobRef
-from muster.jobs.follow import too_late, wait_pause
+from muster.code.sending import Sending
+from muster.http.blocking import blocking
+from muster.http.config import find_server
+from muster.http.port import AsyncPort, BlockingPort, async_sleep
+from muster.http.wire import Retry, Wire
 from muster.jobs.logs import Logs
-from muster.jobs.models import Job, Workspace
-from muster.operations import Operations
+from muster.jobs.reading import Reading
+from muster.teams.operations import Teams
+from muster.teams.webhooks import Webhooks
 
 __all__ = ["AsyncClient", "Client"]
 
-T = TypeVar("T")
+A = TypeVar("A", bound="AsyncClient")
+C = TypeVar("C", bound="Client")
 
 
-class Client(Operations, Logs):
+class Core(Sending, Logs, Reading, Teams, Webhooks):
+    """All operations, over a port."""
+
+    async def close(self) -> None:
+        """Close the connections. Nothing can be sent afterwards."""
+        await self._port.close()
+
+
+class AsyncClient(Core):
+    """See `muster.client.Client`; `jobs`, `audit`, `logs` and `follow` are asynchronous iterators."""
+
+    def __init__(
+        self,
+        url: str | None = None,
+        token: str | None = None,
+        *,
+        server: str | None = None,
+        timeout_seconds: float = 30.0,
+        sleep: Callable[[float], Awaitable[None]] = async_sleep,
+        on_retry: Callable[[Retry], None] = lambda retry: None,
+    ) -> None:
+        found = find_server(url=url, token=token, name=server)
+        wire = Wire(found.url, found.token, timeout_seconds)
+        super().__init__(wire, port=AsyncPort(wire.settings(), sleep=sleep), on_retry=on_retry)
+
+    async def __aenter__(self: A) -> A:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+
+class Client:
     """One server, chosen by the arguments, else the environment (MUSTER_URL, MUSTER_TOKEN), else the saved login."""
 
-    def submit(
+    def __init__(
         self,
-        command: str | Sequence[str],
+        url: str | None = None,
+        token: str | None = None,
         *,
-        queue: str,
-        directory: str | os.PathLike[str] | None = ".",
-        workspace: int | None = None,
-        nodes: int | None = None,
-        min_nodes: int | None = None,
-        nproc_per_node: int | None = None,
-        gpus: int | None = None,
-        name: str | None = None,
-        framework: str | None = None,
-        env: Mapping[str, str] | None = None,
-        secrets: Mapping[str, str] | None = None,
-        volumes: Sequence[str] | None = None,
-        notify: Sequence[str] | None = None,
-        grace_seconds: int | None = None,
-        start_timeout_seconds: int | None = None,
-        max_retries: int | None = None,
-        priority: int | None = None,
-        deadline_seconds: int | None = None,
-        fields: Mapping[str, Any] | None = None,
-        idempotency_key: str | None = None,
-        progress: Progress | None = None,
-    ) -> Job:
-        """Send what is new in the folder, then submit.
+        server: str | None = None,
+        timeout_seconds: float = 30.0,
+        sleep: Callable[[float], None] = time.sleep,
+        on_retry: Callable[[Retry], None] = lambda retry: None,
+    ) -> None:
+        found = find_server(url=url, token=token, name=server)
+        wire = Wire(found.url, found.token, timeout_seconds)
+        self._core = Core(wire, port=BlockingPort(wire.settings(), sleep=sleep), on_retry=on_retry)
+        self.url = found.url
 
-        `directory=None` sends no code, `workspace` is the id of one uploaded before; `progress` is called with the
-        bytes sent and the bytes in total. The server decides what is not given. The same `idempotency_key` never makes
-        a second job. `fields` are further fields of the job that this server knows (`job_fields()`), by name.
-        """
-        spec = calls.job_spec(
-            command,
-            queue=queue,
-            workspace=workspace,
-            nodes=nodes,
-            min_nodes=min_nodes,
-            nproc_per_node=nproc_per_node,
-            gpus=gpus,
-            name=name,
-            framework=framework,
-            env=env,
-            secrets=secrets,
-            volumes=volumes,
-            notify=notify,
-            grace_seconds=grace_seconds,
-            start_timeout_seconds=start_timeout_seconds,
-            max_retries=max_retries,
-            priority=priority,
-            deadline_seconds=deadline_seconds,
-            **(fields or {}),
-        )
-        has_code = directory is not None and workspace is None
-        code = sending.upload(directory or "", url=self.url, queue=queue, progress=progress) if has_code else None
-        return self._run(calls.submit(spec, code=code, key=idempotency_key or str(uuid.uuid4())))
+    def __enter__(self: C) -> C:
+        return self
 
-    def upload(
-        self, directory: str | os.PathLike[str], *, queue: str | None = None, progress: Progress | None = None
-    ) -> Workspace:
-        """Send a folder for later jobs; name the queue they will go to if you belong to several teams."""
-        return self._run(sending.upload(directory, url=self.url, queue=queue, progress=progress))
+    def __exit__(self, kind: type[BaseException] | None, *exc: object) -> None:
+        # An interrupt may have come just as the connection pool took its lock, which closing needs too.
+        if kind is None or not issubclass(kind, KeyboardInterrupt):
+            self.close()
 
-    def wait(self, job: JobRef, *, timeout: float | None = None) -> Job:
-        """Return the job once it has ended or is suspended.
+    close = blocking(Core.close)
 
-        Raises WaitTimeout after `timeout` seconds; the job goes on.
-        """
-        began = time.monotonic()
-        look = calls.patient(calls.job(self._run(calls.find_id(job))))
-        while not ((seen := self._send(look)).is_finished or seen.is_suspended):
-            waited = time.monotonic() - began
-            if timeout is not None and waited >= timeout:
-                raise too_late(seen, timeout=timeout)
-            self._sleep(wait_pause(waited, timeout=timeout))
-        return seen
+    submit = blocking(Core.submit)
+    upload = blocking(Core.upload)
+    jobs = blocking(Core.jobs)
+    job = blocking(Core.job)
+    cancel = blocking(Core.cancel)
+    suspend = blocking(Core.suspend)
+    resume = blocking(Core.resume)
+    wait = blocking(Core.wait)
+    attempts = blocking(Core.attempts)
+    replicas = blocking(Core.replicas)
+    ranks = blocking(Core.ranks)
+    events = blocking(Core.events)
+    metrics = blocking(Core.metrics)
+    plan = blocking(Core.plan)
+    job_fields = blocking(Core.job_fields)
+    act_on_many = blocking(Core.act_on_many)
+    resubmit = blocking(Core.resubmit)
+    delete_log = blocking(Core.delete_log)
+    schema = blocking(Core.schema)
+
+    logs = blocking(Core.logs)
+    log_pages = blocking(Core.log_pages)
+    log_page = blocking(Core.log_page)
+    log_text = blocking(Core.log_text)
+    follow = blocking(Core.follow)
+    follow_pages = blocking(Core.follow_pages)
+    search_logs = blocking(Core.search_logs)
+
+    workspaces = blocking(Core.workspaces)
+    workspace = blocking(Core.workspace)
+    files = blocking(Core.files)
+    file = blocking(Core.file)
+    workspace_diff = blocking(Core.workspace_diff)
+
+    login = blocking(Core.login)
+    me = blocking(Core.me)
+    tokens = blocking(Core.tokens)
+    create_token = blocking(Core.create_token)
+    revoke_token = blocking(Core.revoke_token)
+    revoke_own_token = blocking(Core.revoke_own_token)
+
+    teams = blocking(Core.teams)
+    team = blocking(Core.team)
+    create_team = blocking(Core.create_team)
+    members = blocking(Core.members)
+    set_member = blocking(Core.set_member)
+    remove_member = blocking(Core.remove_member)
+    service_accounts = blocking(Core.service_accounts)
+    create_service_account = blocking(Core.create_service_account)
+    remove_service_account = blocking(Core.remove_service_account)
+    audit = blocking(Core.audit)
+
+    queues = blocking(Core.queues)
+    queue = blocking(Core.queue)
+    create_queue = blocking(Core.create_queue)
+    set_queue = blocking(Core.set_queue)
+    ceilings = blocking(Core.ceilings)
+    set_ceiling = blocking(Core.set_ceiling)
+
+    webhooks = blocking(Core.webhooks)
+    webhook = blocking(Core.webhook)
+    create_webhook = blocking(Core.create_webhook)
+    set_webhook = blocking(Core.set_webhook)
+    rotate_webhook = blocking(Core.rotate_webhook)
+    test_webhook = blocking(Core.test_webhook)
+    delete_webhook = blocking(Core.delete_webhook)
+    deliveries = blocking(Core.deliveries)
+    send_again = blocking(Core.send_again)

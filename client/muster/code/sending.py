@@ -1,4 +1,4 @@
-"""The steps that turn a folder into a workspace: only what the server does not have is sent."""
+"""Turn a folder into a workspace, and a command into a job: only what the server does not have is sent."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import gzip
 import hashlib
 import json
 import os
-from collections.abc import Iterable
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Callable, NamedTuple
 
 from muster.code import memory as memories
@@ -14,9 +15,11 @@ from muster.code.contents import TRIES, Changed, Pack, packs
 from muster.code.memory import Entries, Entry, Memory
 from muster.code.workspace import File, Tree, walk
 from muster.errors import Invalid, WorkspaceError
-from muster.http.call import Call, Flow, Work, ask
+from muster.http.call import Call
 from muster.http.model import Json
-from muster.jobs.models import Workspace
+from muster.jobs import calls
+from muster.jobs.models import Job, Workspace
+from muster.jobs.operations import Jobs
 
 Progress = Callable[[int, int], None]  # bytes of files sent, and to be sent
 
@@ -40,51 +43,143 @@ class Offer(NamedTuple):
     digest: str  # of the result: a different server at this address may have another workspace with the base's id
 
 
-def upload(
-    directory: str | os.PathLike[str], *, url: str, queue: str | None, progress: Progress | None = None
-) -> Flow[Workspace]:
-    """Send a folder; if a file changes meanwhile the folder is scanned again, three times in all."""
-    memory: Memory = yield Work(lambda: memories.load(url, root=os.path.realpath(directory)))
-    for tried in range(1, TRIES + 1):
+class _Folder(NamedTuple):
+    """A scanned folder, and how to send it."""
+
+    tree: Tree
+    entries: Entries
+    queue: str | None
+    progress: Progress | None
+
+
+class Sending(Jobs):
+    async def submit(
+        self,
+        command: str | Sequence[str],
+        *,
+        queue: str,
+        directory: str | os.PathLike[str] | None = ".",
+        workspace: int | None = None,
+        nodes: int | None = None,
+        min_nodes: int | None = None,
+        nproc_per_node: int | None = None,
+        gpus: int | None = None,
+        name: str | None = None,
+        framework: str | None = None,
+        env: Mapping[str, str] | None = None,
+        secrets: Mapping[str, str] | None = None,
+        volumes: Sequence[str] | None = None,
+        notify: Sequence[str] | None = None,
+        grace_seconds: int | None = None,
+        start_timeout_seconds: int | None = None,
+        max_retries: int | None = None,
+        priority: int | None = None,
+        deadline_seconds: int | None = None,
+        fields: Mapping[str, Any] | None = None,
+        idempotency_key: str | None = None,
+        progress: Progress | None = None,
+    ) -> Job:
+        """Send what is new in the folder, then submit.
+
+        `directory=None` sends no code, `workspace` is the id of one uploaded before; `progress` is called with the
+        bytes sent and the bytes in total. The server decides what is not given. The same `idempotency_key` never makes
+        a second job. `fields` are further fields of the job that this server knows (`job_fields()`), by name.
+        """
+        spec = calls.job_spec(
+            command,
+            queue=queue,
+            workspace=workspace,
+            nodes=nodes,
+            min_nodes=min_nodes,
+            nproc_per_node=nproc_per_node,
+            gpus=gpus,
+            name=name,
+            framework=framework,
+            env=env,
+            secrets=secrets,
+            volumes=volumes,
+            notify=notify,
+            grace_seconds=grace_seconds,
+            start_timeout_seconds=start_timeout_seconds,
+            max_retries=max_retries,
+            priority=priority,
+            deadline_seconds=deadline_seconds,
+            **(fields or {}),
+        )
+        if directory is not None and workspace is None:
+            spec["workspace"] = (await self.upload(directory or "", queue=queue, progress=progress)).id
+        return await self._send(calls.create_job(spec, key=idempotency_key or str(uuid.uuid4())))
+
+    async def upload(
+        self, directory: str | os.PathLike[str], *, queue: str | None = None, progress: Progress | None = None
+    ) -> Workspace:
+        """Send a folder for later jobs; name the queue they will go to if you belong to several teams."""
+        # If a file changes meanwhile, the folder is scanned again.
+        memory = await self._port.work(lambda: memories.load(self.url, root=os.path.realpath(directory)))
+        for tried in range(1, TRIES + 1):
+            try:
+                return await self._upload(directory, memory=memory, queue=queue, progress=progress)
+            except Changed as changed:
+                memory.digests.pop(changed.path, None)
+                if tried == TRIES:
+                    raise
+        raise AssertionError("not reached")
+
+    async def _upload(
+        self, directory: str | os.PathLike[str], *, memory: Memory, queue: str | None, progress: Progress | None
+    ) -> Workspace:
+        tree = await self._port.work(lambda: walk(directory))
+        if tree.size_bytes > ASK_BYTES:
+            await self._ask_for_room(tree, queue=queue)
+        entries = await self._port.work(lambda: memory.entries(tree))
+        found = await self._offer_changes(_Folder(tree, entries, queue=queue, progress=progress), memory=memory)
+        await self._port.work(lambda: memory.save(found.id, entries=entries))
+        return found
+
+    async def _ask_for_room(self, tree: Tree, *, queue: str | None) -> None:
         try:
-            return (yield from _upload(directory, memory=memory, queue=queue, progress=progress))
-        except Changed as changed:
-            memory.digests.pop(changed.path, None)
-            if tried == TRIES:
-                raise
-    raise AssertionError("not reached")
+            await self._send(missing((), queue=queue, size_bytes=tree.size_bytes))
+        except Invalid as error:
+            raise WorkspaceError(f"{error}; the largest files are {tree.largest()}") from error
 
+    async def _offer_changes(self, folder: _Folder, *, memory: Memory) -> Workspace:
+        try:
+            difference = _difference(folder.entries, memory=memory, queue=folder.queue)
+            return await self._offer(difference, folder=folder, known=memory.sent)
+        except Invalid as error:
+            if memory.workspace is None or not {"base", "remove", "digest"} & {one.field for one in error.problems}:
+                raise _with_names(error, folder.tree) from error
+        memory.forget()
+        everything = Offer(folder.queue, None, list(folder.entries.values()), [], digest_of(folder.entries))
+        return await self._offer(everything, folder=folder, known={})
 
-def _upload(
-    directory: str | os.PathLike[str], *, memory: Memory, queue: str | None, progress: Progress | None
-) -> Flow[Workspace]:
-    tree: Tree = yield Work(lambda: walk(directory))
-    if tree.size_bytes > ASK_BYTES:
-        yield from _ask_for_room(tree, queue=queue)
-    entries: Entries = yield Work(lambda: memory.entries(tree))
-    found = yield from _offer_changes(tree, entries, memory=memory, queue=queue, progress=progress)
-    yield Work(lambda: memory.save(found.id, entries=entries))
-    return found
+    async def _offer(self, offer: Offer, *, folder: _Folder, known: Entries) -> Workspace:
+        """Send files first where they are surely needed, otherwise the list, until nothing is missing."""
+        had = {entry.get("digest") for entry in known.values()}
+        wanted = {entry["digest"]: entry["size"] for entry in offer.put if entry["kind"] == "file"}
+        fresh = [digest for digest in wanted if digest not in had]
+        if offer.base is None and fresh:
+            fresh = list((await self._send(missing(fresh, queue=offer.queue))).digests)
+        elif sum(wanted[digest] for digest in fresh) > EAGER_BYTES:
+            fresh = []
+        for _ in range(ROUNDS):
+            await self._send_files(fresh, folder=folder)
+            answer = await self._send(create(offer))
+            if isinstance(answer, Workspace):
+                return answer
+            fresh = list(answer.digests)
+        raise WorkspaceError("the server does not keep the files it was sent: tell its administrator")
 
-
-def _ask_for_room(tree: Tree, *, queue: str | None) -> Flow[None]:
-    try:
-        yield from ask(missing((), queue=queue, size_bytes=tree.size_bytes))
-    except Invalid as error:
-        raise WorkspaceError(f"{error}; the largest files are {tree.largest()}") from error
-
-
-def _offer_changes(
-    tree: Tree, entries: Entries, *, memory: Memory, queue: str | None, progress: Progress | None
-) -> Flow[Workspace]:
-    sender = _Sender(tree, entries, queue=queue, progress=progress)
-    try:
-        return (yield from _offer(sender, _difference(entries, memory=memory, queue=queue), known=memory.sent))
-    except Invalid as error:
-        if memory.workspace is None or not {"base", "remove", "digest"} & {one.field for one in error.problems}:
-            raise _with_names(error, tree) from error
-    memory.forget()
-    return (yield from _offer(sender, Offer(queue, None, list(entries.values()), [], digest_of(entries)), known={}))
+    async def _send_files(self, digests: Iterable[str], *, folder: _Folder) -> None:
+        """Send files by their digests, and report progress."""
+        by_digest = {folder.entries[file.path]["digest"]: file for file in folder.tree.files}
+        files = sorted((by_digest[digest] for digest in digests if digest in by_digest), key=_path)
+        total, done = sum(file.seen.size for file in files), 0
+        following = packs(files, digest_of=lambda path: str(folder.entries[path]["digest"]))
+        while (pack := await self._port.work(lambda: next(following, None))) is not None:
+            told = _telling(folder.progress, done=done, size=pack.plain_bytes, total=total)
+            await self._send(send_pack(pack, queue=folder.queue, on_sent=told))
+            done += pack.plain_bytes
 
 
 def _difference(entries: Entries, *, memory: Memory, queue: str | None) -> Offer:
@@ -104,45 +199,10 @@ def digest_of(entries: Entries) -> str:
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
-def _offer(sender: _Sender, offer: Offer, *, known: Entries) -> Flow[Workspace]:
-    """Send files first where they are surely needed, otherwise the list, until nothing is missing."""
-    had = {entry.get("digest") for entry in known.values()}
-    wanted = {entry["digest"]: entry["size"] for entry in offer.put if entry["kind"] == "file"}
-    fresh = [digest for digest in wanted if digest not in had]
-    if offer.base is None and fresh:
-        fresh = list((yield from ask(missing(fresh, queue=offer.queue))).digests)
-    elif sum(wanted[digest] for digest in fresh) > EAGER_BYTES:
-        fresh = []
-    for _ in range(ROUNDS):
-        yield from sender.send(fresh)
-        answer = yield from ask(create(offer))
-        if isinstance(answer, Workspace):
-            return answer
-        fresh = list(answer.digests)
-    raise WorkspaceError("the server does not keep the files it was sent: tell its administrator")
-
-
-class _Sender:
-    """Send files by their digests, and report progress."""
-
-    def __init__(self, tree: Tree, entries: Entries, *, queue: str | None, progress: Progress | None) -> None:
-        self._by_digest = {entries[file.path]["digest"]: file for file in tree.files}
-        self._entries, self._queue = entries, queue
-        self._progress = progress
-
-    def send(self, digests: Iterable[str]) -> Flow[None]:
-        files = [self._by_digest[digest] for digest in digests if digest in self._by_digest]
-        total, done = sum(file.seen.size for file in files), 0
-        following = packs(sorted(files, key=_path), digest_of=lambda path: str(self._entries[path]["digest"]))
-        while (pack := (yield Work(lambda: next(following, None)))) is not None:
-            yield from ask(send_pack(pack, queue=self._queue, on_sent=self._telling(done, pack.plain_bytes, total)))
-            done += pack.plain_bytes
-
-    def _telling(self, done: int, size: int, total: int) -> Callable[[float], None] | None:
-        progress = self._progress
-        if progress is None:
-            return None
-        return lambda share: progress(done + int(size * share), total)
+def _telling(progress: Progress | None, *, done: int, size: int, total: int) -> Callable[[float], None] | None:
+    if progress is None:
+        return None
+    return lambda share: progress(done + int(size * share), total)
 
 
 def _path(file: File) -> str:

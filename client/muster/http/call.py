@@ -1,20 +1,15 @@
-"""One request of the REST API (/api/v1) and how its answer is read, without any I/O.
-
-A `Call` is one request. A *flow* is a generator that yields calls, is sent their answers (or thrown their errors), and
-returns a result: so the steps of `submit`, for example, are written once for the sync and the async client.
-"""
+"""One request of the REST API (/api/v1) and how its answer is read, without any I/O."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Callable, Generic, TypeVar, Union
+from typing import Any, Callable, Generic, TypeVar
 from urllib.parse import parse_qsl, quote, urlsplit
 
 from muster.http.model import Json
 
 T = TypeVar("T")
-Flow = Generator[Union["Call[Any]", "Work[Any]"], Any, T]
 
 PAGE_SIZE = 100
 
@@ -40,13 +35,6 @@ class Call(Generic[T]):
 
 
 @dataclass(frozen=True)
-class Work(Generic[T]):
-    """A step that reads this machine's disk: run directly, or in a thread where it must not block others."""
-
-    run: Callable[[], T]
-
-
-@dataclass(frozen=True)
 class Page(Generic[T]):
     items: tuple[T, ...]
     next: Call[Page[T]] | None
@@ -66,21 +54,6 @@ def page(path: str, *, parse: Callable[[Any], T], missing: str = "", **params: A
         return Page(items, page(path, parse=parse, missing=missing, **query) if following else None)
 
     return Call("GET", path, read, given(**params), is_repeatable=True, missing=missing)
-
-
-def whole(first: Call[Page[T]]) -> Flow[list[T]]:
-    """Return the items of all pages."""
-    page = yield from ask(first)
-    items = list(page.items)
-    while page.next:
-        page = yield from ask(page.next)
-        items.extend(page.items)
-    return items
-
-
-def ask(call: Call[T]) -> Flow[T]:
-    answer: T = yield call
-    return answer
 
 
 def page_size(limit: int | None) -> int:

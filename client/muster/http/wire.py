@@ -60,7 +60,8 @@ class Wire:
         if not call.is_public and not self.token:
             raise NotLoggedIn(f"no token for {self.url}: run `muster login {self.url}`, or set MUSTER_TOKEN")
         bearer = {} if call.is_public else {"Authorization": f"Bearer {self.token}"}
-        body = {"content": call.content} if call.content is not None else {"json": call.json}
+        content = self.pieces(call) if call.on_sent else call.content
+        body = {"content": content} if content is not None else {"json": call.json}
         length = {} if call.on_sent is None else {"Content-Length": str(len(call.content or b""))}
         return {
             "method": call.method,

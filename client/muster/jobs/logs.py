@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 from muster.errors import CutOff, NotFound, UnexpectedAnswer
-from muster.http.transport import Transport
+from muster.http.session import closing, flat
 from muster.jobs import calls
 from muster.jobs.calls import JobRef
 from muster.jobs.follow import Follower, LogReader, Seen, lines_of
 from muster.jobs.models import Job, LogLine, LogPage
+from muster.jobs.operations import Jobs
 from muster.jobs.streams import log_text
 
 
-class Logs(Transport):
+class Logs(Jobs):
     def logs(
         self,
         job: JobRef,
@@ -25,15 +26,13 @@ class Logs(Transport):
         attempt: int | None = None,
         tail: int | None = None,
         cursor: str | None = None,
-    ) -> Iterator[LogLine]:
+    ) -> AsyncIterator[LogLine]:
         """Yield the lines of all ranks, or of one rank or replica, that exist so far.
 
         With `follow`, as they come, until the job has ended or is suspended.
         """
-        for page in self.log_pages(
-            job, follow=follow, rank=rank, replica=replica, attempt=attempt, tail=tail, cursor=cursor
-        ):
-            yield from page.lines
+        asked: dict[str, Any] = {"rank": rank, "replica": replica, "attempt": attempt, "tail": tail, "cursor": cursor}
+        return flat(self.log_pages(job, follow=follow, **asked), lambda page: page.lines)
 
     def log_pages(
         self,
@@ -45,21 +44,14 @@ class Logs(Transport):
         attempt: int | None = None,
         tail: int | None = None,
         cursor: str | None = None,
-    ) -> Iterator[LogPage]:
+    ) -> AsyncIterator[LogPage]:
         """Like `logs`, a page at a time: each carries the cursor from which another reader continues."""
-        job_id = self._run(calls.find_id(job))
-        reader = LogReader(
-            job_id, rank=rank, replica=replica, attempt=attempt, tail=tail, is_following=follow, cursor=cursor
-        )
+        asked: dict[str, Any] = {"rank": rank, "replica": replica, "attempt": attempt, "tail": tail, "cursor": cursor}
         if follow:
-            yield from (seen for seen in self._followed(Follower(reader)) if isinstance(seen, LogPage))
-            return
-        while not reader.is_done:
-            page = self._send(reader.call())
-            yield page
-            reader.take(page)
+            return flat(self._followed(job, **asked), lambda seen: [seen] if isinstance(seen, LogPage) else [])
+        return self._read(job, **asked)
 
-    def log_page(
+    async def log_page(
         self,
         job: JobRef,
         *,
@@ -71,9 +63,9 @@ class Logs(Transport):
         wait_seconds: int = 0,
     ) -> LogPage:
         """Return one answer of the log endpoint, for callers that keep the cursor themselves."""
-        job_id = self._run(calls.find_id(job))
+        job_id = await self._id(job)
         asked: dict[str, Any] = {"rank": rank, "replica": replica, "attempt": attempt, "tail": tail, "cursor": cursor}
-        return self._send(calls.log_page(job_id, wait_seconds=wait_seconds, **asked))
+        return await self._send(calls.log_page(job_id, wait_seconds=wait_seconds, **asked))
 
     def follow(
         self,
@@ -83,14 +75,13 @@ class Logs(Transport):
         replica: str | None = None,
         tail: int | None = None,
         cursor: str | None = None,
-    ) -> Iterator[LogLine | Job]:
+    ) -> AsyncIterator[LogLine | Job]:
         """Yield each line as it comes and, whenever its phase changes, the job; the last item is the ended job.
 
         A server restart is waited out, for up to five minutes; no line is lost or repeated. Also ends when the job is
         suspended.
         """
-        for seen in self.follow_pages(job, rank=rank, replica=replica, tail=tail, cursor=cursor):
-            yield from lines_of(seen)
+        return flat(self.follow_pages(job, rank=rank, replica=replica, tail=tail, cursor=cursor), lines_of)
 
     def follow_pages(
         self,
@@ -100,36 +91,51 @@ class Logs(Transport):
         replica: str | None = None,
         tail: int | None = None,
         cursor: str | None = None,
-    ) -> Iterator[LogPage | Job]:
+    ) -> AsyncIterator[LogPage | Job]:
         """Like `follow`, a page of lines at a time."""
-        job_id = self._run(calls.find_id(job))
-        reader = LogReader(job_id, rank=rank, replica=replica, tail=tail, cursor=cursor, is_following=True)
-        yield from self._followed(Follower(reader))
+        return self._followed(job, rank=rank, replica=replica, tail=tail, cursor=cursor)
 
-    def log_text(
+    async def log_text(
         self, job: JobRef, *, rank: int | None = None, replica: str | None = None, attempt: int | None = None
-    ) -> Iterator[str]:
+    ) -> AsyncIterator[str]:
         """Yield the whole log of one attempt as text, in pieces, however long: time, rank, line."""
-        call = log_text(self._run(calls.find_id(job)), rank=rank, replica=replica, attempt=attempt)
-        with self._open(call) as reply:
-            yield from reply.iter_text()
+        call = log_text(await self._id(job), rank=rank, replica=replica, attempt=attempt)
+        async with self._open(call) as reply:
+            async for piece in self._port.text(reply):
+                yield piece
 
-    def _followed(self, follower: Follower) -> Iterator[Seen]:
+    async def _read(self, job: JobRef, **asked: Any) -> AsyncIterator[LogPage]:
+        reader = LogReader(await self._id(job), **asked)
+        while not reader.is_done:
+            page = await self._send(reader.call())
+            yield page
+            reader.take(page)
+
+    async def _followed(self, job: JobRef, **asked: Any) -> AsyncIterator[Seen]:
+        follower = Follower(LogReader(await self._id(job), is_following=True, **asked))
         while not follower.is_done:
-            yield from self._streamed(follower) if follower.is_streaming else self._asked(follower)
-            self._sleep(follower.rest_seconds)
+            if follower.is_streaming:
+                async with closing(self._streamed(follower)) as news:
+                    async for seen in news:
+                        yield seen
+            else:
+                for seen in await self._asked(follower):
+                    yield seen
+            await self._port.sleep(follower.rest_seconds)
 
-    def _asked(self, follower: Follower) -> Iterator[Seen]:
-        return follower.take(self._send(follower.call()))
+    async def _asked(self, follower: Follower) -> Iterator[Seen]:
+        return follower.take(await self._send(follower.call()))
 
-    def _streamed(self, follower: Follower) -> Iterator[Seen]:
+    async def _streamed(self, follower: Follower) -> AsyncIterator[Seen]:
         """Yield what one open connection delivers, until it breaks off or is no longer needed."""
         try:
-            with self._open(follower.stream()) as reply:
-                for line in reply.iter_lines():
-                    yield from follower.hear(line)
+            async with self._open(follower.stream()) as reply:
+                async for line in self._port.lines(reply):
+                    for page in follower.hear(line):
+                        yield page
                     if follower.wants_look:
-                        yield from self._asked(follower)
+                        for seen in await self._asked(follower):
+                            yield seen
                     if not follower.is_streaming:
                         return
         except CutOff:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
-from typing import Any
 from urllib.parse import quote
 
 from muster.errors import NotFound
-from muster.http.call import Call, Flow, Page, ask, get, page, whole
+from muster.http.call import get, page, page_size
 from muster.http.model import Json, Model, as_sent, each, read
-from muster.jobs.calls import JobRef, find_job
+from muster.jobs.calls import JobRef
 from muster.jobs.models import Workspace
+from muster.jobs.operations import Jobs
 
 FILES_PAGE = 10_000
 
@@ -48,46 +48,37 @@ class CodeDiff(Model):
         return not (self.added or self.removed or self.changed)
 
 
-def workspaces(*, team: str | None = None, limit: int | None = None) -> Call[Page[Workspace]]:
-    """List the code that you sent, newest first; or all that one of your teams sent."""
-    return page("/workspaces", parse=Workspace.parse, team=team, limit=limit)
+class Reading(Jobs):
+    def workspaces(self, *, team: str | None = None, limit: int | None = None) -> AsyncIterator[Workspace]:
+        """List the code that you sent, newest first; or all that one of your teams sent."""
+        first = page("/workspaces", parse=Workspace.parse, team=team, limit=page_size(limit))
+        return self._items(first, limit=limit)
 
+    async def workspace(self, workspace_id: int) -> Workspace:
+        """Return code that was sent: its digest, its size, when and by which user. Raises NotFound."""
+        missing = f"no workspace {workspace_id} that you may see: `muster workspaces` lists them"
+        return await self._send(get(f"/workspaces/{workspace_id}", parse=Workspace.parse, missing=missing))
 
-def workspace(workspace_id: int) -> Flow[Workspace]:
-    """Return code that was sent: its digest, its size, when and by which user. Raises NotFound."""
-    missing = f"no workspace {workspace_id} that you may see: `muster workspaces` lists them"
-    return (yield from ask(get(f"/workspaces/{workspace_id}", parse=Workspace.parse, missing=missing)))
+    async def files(self, ref: JobRef) -> list[CodeFile]:
+        """Return the files of the job's code, sorted by path."""
+        workspace = await self._workspace_of(ref)
+        return await self._whole(page(f"/workspaces/{workspace}/files", parse=CodeFile.parse, limit=FILES_PAGE))
 
+    async def file(self, ref: JobRef, path: str) -> bytes:
+        """Return one file of the job's code. Raises NotFound."""
+        workspace = await self._workspace_of(ref)
+        missing = f"the code of this job contains no {path}: `muster files` lists its files"
+        call = get(f"/workspaces/{workspace}/files/{quote(path)}", parse=bytes, missing=missing)
+        return await self._send(replace(call, is_raw=True))
 
-def files(ref: JobRef) -> Flow[list[CodeFile]]:
-    """Return the files of the job's code, sorted by path."""
-    workspace = yield from workspace_of(ref)
-    first = page(f"/workspaces/{workspace}/files", parse=CodeFile.parse, limit=FILES_PAGE)
-    return (yield from whole(first))
+    async def workspace_diff(self, before: JobRef, after: JobRef) -> CodeDiff:
+        """Return what changed in the code from one job to the other."""
+        first, second = await self._workspace_of(before), await self._workspace_of(after)
+        return await self._send(get(f"/workspaces/{first}/diff/{second}", parse=CodeDiff.parse))
 
-
-def file(ref: JobRef, path: str) -> Flow[bytes]:
-    """Return one file of the job's code. Raises NotFound."""
-    workspace = yield from workspace_of(ref)
-    call: Call[bytes] = Call("GET", f"/workspaces/{workspace}/files/{quote(path)}", bytes, is_repeatable=True)
-    missing = f"the code of this job contains no {path}: `muster files` lists its files"
-    return (yield from ask(replace(call, missing=missing, is_raw=True)))
-
-
-def diff(before: JobRef, after: JobRef) -> Flow[CodeDiff]:
-    """Return what changed in the code from one job to the other."""
-    first, second = (yield from workspace_of(before)), (yield from workspace_of(after))
-    call: Call[CodeDiff] = Call("GET", f"/workspaces/{first}/diff/{second}", _diff, is_repeatable=True)
-    return (yield from ask(call))
-
-
-def workspace_of(ref: JobRef) -> Flow[int]:
-    """Return the job's workspace. Raises NotFound for a job that was submitted without code."""
-    job = yield from find_job(ref)
-    if job.workspace is None:
-        raise NotFound(404, detail=f"job {job.name or job.id} was submitted without code")
-    return job.workspace
-
-
-def _diff(answer: Mapping[str, Any]) -> CodeDiff:
-    return CodeDiff.parse(answer)
+    async def _workspace_of(self, ref: JobRef) -> int:
+        """Return the job's workspace. Raises NotFound for a job that was submitted without code."""
+        job = await self.job(ref)
+        if job.workspace is None:
+            raise NotFound(404, detail=f"job {job.name or job.id} was submitted without code")
+        return job.workspace

@@ -4,7 +4,6 @@ This fails for a new operation until the client has a method and a verb for it. 
 schema.
 """
 
-import inspect
 import json
 import logging
 from datetime import timedelta
@@ -106,12 +105,6 @@ def test_every_operation_has_a_call_and_a_verb():
         command = cli
         for word in verb.split():
             command = command.commands[word]
-
-
-def test_both_clients_take_the_same_arguments():
-    for method, _ in CLIENT.values():
-        first, second = (inspect.signature(getattr(kind, method)).parameters for kind in (Client, AsyncClient))
-        assert list(first) == list(second), method
 
 
 class Script(logging.Handler):

@@ -62,7 +62,7 @@ def test_leaving_by_an_interrupt_waits_for_no_lock(muster: FakeMuster) -> None:
     def leave() -> None:
         with contextlib.suppress(KeyboardInterrupt), Client(muster.url, TOKEN) as client:
             client.me()
-            client._http._transport._pool._optional_thread_lock.__enter__()
+            client._core._port.http._transport._pool._optional_thread_lock.__enter__()
             raise KeyboardInterrupt
 
     leaving = threading.Thread(target=leave, daemon=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -103,6 +104,19 @@ def test_ctrl_c_detaches_from_a_running_job(muster: FakeMuster) -> None:
     assert following.returncode == 130
     assert "detached; job 1 keeps running" in said
     assert "Traceback" not in said
+
+
+def test_ctrl_c_ends_a_request_that_is_not_answered() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        env = {**environ(), "MUSTER_URL": f"http://127.0.0.1:{listener.getsockname()[1]}", "MUSTER_TOKEN": TOKEN}
+        asking = subprocess.Popen(command("me"), env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        connection, _ = listener.accept()
+        with connection:
+            assert connection.recv(1)
+            asking.send_signal(signal.SIGINT)
+            said = asking.communicate(timeout=PATIENCE_SECONDS)
+
+    assert (asking.returncode, *said) == (130, "", "")
 
 
 def test_a_closed_pipe_prints_no_error(muster: FakeMuster) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
@@ -260,8 +261,9 @@ def test_the_async_client_retries_waits_and_fails_like_the_other(logged_in: Fake
     assert asynchronously(lambda client: client.metrics(number))[0].name == "loss"
 
 
-def test_both_clients_have_the_same_methods() -> None:
-    def named(kind: type) -> set[str]:
-        return {name for name in vars(kind) if not name.startswith("_")}
+def test_a_login_sends_no_token(client: Client, logged_in: FakeMuster) -> None:
+    client.login("ada", password="lovelace", code="123456")
 
-    assert named(Client) == named(AsyncClient)
+    (sent,) = logged_in.requests
+    assert "Authorization" not in sent["headers"]
+    assert json.loads(sent["body"]) == {"username": "ada", "password": "lovelace", "name": "SDK", "code": "123456"}
