@@ -20,7 +20,7 @@ ROOMS = {
     "agent": (19, 48, 9),
     "common": (16, 18, 4),
     "controlplane": (16, 15, 4),
-    "muster": (13, 32, 9),
+    "muster": (12, 25, 8),
 }
 
 
