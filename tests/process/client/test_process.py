@@ -33,7 +33,7 @@ def test_the_version_is_printed() -> None:
 
 
 def test_the_start_does_not_import_libraries_that_few_commands_use() -> None:
-    program = "import sys, muster.cli; print([name for name in ('rich', 'pathspec') if name in sys.modules])"
+    program = "import sys, muster.cli; print([name for name in ('asyncio', 'rich', 'pathspec') if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", program], env=environ(), capture_output=True, text=True, check=True)
 
     assert done.stdout == "[]\n"
