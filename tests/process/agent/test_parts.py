@@ -258,8 +258,8 @@ def oldest_python() -> str:
 
 
 def test_the_built_file_imports_under_an_old_python(pyz: Path) -> None:
-    modules = "replica, shim, guardian"
-    code = f"import sys; sys.path.insert(0, {str(pyz)!r}); from _muster_agent import {modules}; import muster"
+    modules = "_muster_agent.replica, _muster_agent.ranks.shim, _muster_agent.output.guardian, muster"
+    code = f"import sys; sys.path.insert(0, {str(pyz)!r}); import {modules}"
     subprocess.run([oldest_python(), "-c", code], check=True)
 
 

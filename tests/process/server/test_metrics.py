@@ -65,7 +65,7 @@ def test_a_port_in_use_is_told_and_the_process_goes_on(server, database):
 def test_a_scrape_does_not_wait_for_a_database_that_is_away(server):
     """Prometheus gives up after ten seconds; a connection of the pool is waited for ten minutes here, longer than the test."""
     told = """
-        from controlplane.metrics import Rows
+        from controlplane.telemetry.metrics import Rows
         for family in Rows().collect():
             for one in family.samples:
                 print(one.name, one.value)
