@@ -8,127 +8,28 @@ from typing import Any, NamedTuple
 
 from django.db import connection
 
+from common.db import sql
 from jobs.core import unexpected_ranks
 from jobs.core.agent_identity import AgentIdentity
 from jobs.core.batch import LAUNCHER
 from jobs.core.lifecycle import HOLDS_QUOTA
+from jobs.core.verdict import ENDED
 from jobs.models import Rank, RankState
-from jobs.models.inserts import begun, values
+from jobs.models.inserts import begun, defaults
 
 from .translate import SAMPLED, Baseline, RowChanges, StreamPosition
 
-_READ = """
-    SELECT r.id, r.batch_seq, j.id, j.team_id, j.attempt, j.phase, extract(epoch FROM j.created_at)::float8, p.positions,
-        r.lines_before, r.mirrored_at IS NOT NULL, r.unexpected_ranks, r.unexpected_lines,
-        COALESCE(NULLIF((SELECT sum((one.role->>'replicas')::int * (one.role->>'processes')::int)::int
-            FROM jsonb_array_elements(j.roles) AS one(role)), 0), j.slots),
-        extract(epoch FROM COALESCE(r.closed_at, CASE WHEN r.attempt < j.attempt THEN j.launched_at
-            ELSE COALESCE(j.finished_at, j.phase_since) END))::float8, r.closed_at IS NOT NULL,
-        j.logs_collected_at IS NOT NULL, r.is_restored, r.unjudged_at IS NOT NULL
-    FROM jobs_replica r JOIN jobs_job j ON j.id = r.job_id, LATERAL (
-        SELECT json_agg(json_build_array(rank, line, extract(epoch FROM at), state, restarts, {sampled})) AS positions FROM (
-            SELECT rank, lines AS line, last_line_at AS at, state, restarts, {sampled} FROM jobs_rank
-            WHERE replica_id = r.id
-            UNION ALL
-            (SELECT rank, first_line + lines, last_at, '', 0, {none_sampled} FROM jobs_logsegment
-             WHERE replica_id = r.id AND rank = -1 ORDER BY first_line DESC LIMIT 1)
-        ) streams
-    ) p
-    WHERE j.id = %s AND j.uid = %s AND r.attempt = %s AND r.role = %s AND r.index = %s
-        AND r.incarnation = %s
-"""
-_READ = _READ.replace("{sampled}", ", ".join(SAMPLED)).replace("{none_sampled}", ", ".join(["NULL"] * len(SAMPLED)))
+_READ = sql.load(
+    "jobs/sql/read_replica.sql", sampled=", ".join(SAMPLED), none_sampled=", ".join(["NULL"] * len(SAMPLED))
+)
+_RANK_ENDED = ", ".join(f"'{state.value}'" for state in (RankState.SUCCEEDED, RankState.FAILED))
+_TAKES = sql.load("jobs/sql/parts/report_takes.sql", ended=_RANK_ENDED)
+_WRITE = sql.load("jobs/sql/write_batch.sql", takes=_TAKES, ended=_RANK_ENDED)
+_REPLICA_ENDED = sorted(state.value for state in ENDED)
 
-# All or nothing, and once: if the batch number differs from the one read, or the place was given to another agent, no
-# row is written.
-_WRITE = """
-    WITH batch AS (
-        SELECT %(changes)s::json AS changes
-    ), news AS (
-        SELECT %(has_failed)s OR (%(may_matter)s AND EXISTS (
-            SELECT FROM jobs_replica r JOIN jobs_attemptfailure f USING (job_id, attempt) WHERE r.id = %(replica)s)) AS is_for_judge
-    ), won AS (
-        UPDATE jobs_replica SET batch_seq = %(seq)s, is_restored = is_restored AND %(seq)s = %(before)s, log_bytes = log_bytes + %(stored)s,
-            last_batch_at = CASE WHEN %(seq)s > %(before)s THEN now() ELSE last_batch_at END,
-            mirrored_at = CASE WHEN %(seq)s > %(before)s THEN mirrored_at ELSE now() END,
-            unexpected_ranks = COALESCE(CASE WHEN %(is_over)s OR closed_at IS NOT NULL OR state IN {replica_ended}
-                THEN %(unexpected_of_ended)s ELSE %(unexpected)s END::jsonb, unexpected_ranks),
-            unexpected_lines = unexpected_lines + %(unexpected_lines)s, nodes = COALESCE(%(nodes)s::jsonb, nodes),
-            unjudged_at = CASE WHEN (SELECT is_for_judge FROM news) THEN clock_timestamp() ELSE unjudged_at END
-        WHERE id = %(replica)s AND batch_seq = %(before)s AND incarnation = %(incarnation)s RETURNING id, job_id, attempt, %(is_over)s OR closed_at IS NOT NULL AS is_over
-    ), segment AS (
-        INSERT INTO jobs_logsegment
-            (job_id, attempt, replica_id, rank, first_line, lines, first_at, last_at, raw_bytes, path, "offset", size_bytes)
-        SELECT won.job_id, won.attempt, won.id, s.rank, s.first_line, s.lines, to_timestamp(s.first_at),
-            to_timestamp(s.last_at), s.raw_bytes, CASE WHEN s.is_text THEN %(path)s ELSE '' END, s."offset", s.size_bytes
-        FROM won, batch, json_to_recordset(batch.changes->'segments') AS s(rank int, first_line bigint, lines int,
-            first_at float8, last_at float8, raw_bytes int, is_text bool, "offset" int, size_bytes int)
-    ), chunk AS (
-        INSERT INTO jobs_metricchunk (job_id, attempt, rank, name, times, steps, values)
-        SELECT won.job_id, won.attempt, c.rank, c.name, c.times, c.steps, c.values
-        FROM won, batch, json_to_recordset(batch.changes->'chunks') AS c(rank int, name text, times float8[], steps bigint[],
-            values float8[])
-    ), told AS (
-        UPDATE jobs_rank r SET
-            state = CASE WHEN {takes} THEN t.state ELSE r.state END,
-            restarts = CASE WHEN {takes} THEN GREATEST(t.restart, r.restarts) ELSE r.restarts END,
-            pid = CASE WHEN {takes} THEN COALESCE(t.pid, r.pid) ELSE r.pid END,
-            world_rank = CASE WHEN {takes} THEN COALESCE(t.world_rank, r.world_rank) ELSE r.world_rank END,
-            world_size = CASE WHEN {takes} THEN COALESCE(t.world_size, r.world_size) ELSE r.world_size END,
-            started_at = CASE WHEN {takes} AND t.state = 'running' THEN to_timestamp(t.at) ELSE r.started_at END,
-            ended_at = CASE WHEN {takes} THEN CASE WHEN t.state IN {ended} THEN to_timestamp(t.at) END ELSE r.ended_at END,
-            exit_code = CASE WHEN {takes} THEN t.exit_code ELSE r.exit_code END,
-            signal = CASE WHEN {takes} THEN t.signal ELSE r.signal END,
-            error_at = CASE WHEN {takes} THEN to_timestamp(t.error_at) ELSE r.error_at END,
-            is_connection_error = CASE WHEN {takes} THEN t.is_connection_error ELSE r.is_connection_error END,
-            is_stopped = CASE WHEN {takes} THEN t.is_stopped ELSE r.is_stopped END,
-            error = CASE WHEN {takes} THEN t.error ELSE r.error END,
-            step = COALESCE(t.step, r.step),
-            last_line_at = COALESCE(to_timestamp(t.last_line_at), r.last_line_at),
-            lines = COALESCE(t.lines, r.lines),
-            cpu = COALESCE(t.cpu, r.cpu),
-            rss_bytes = COALESCE(t.rss_bytes, r.rss_bytes),
-            gpu = COALESCE(t.gpu, r.gpu),
-            gpu_mem_bytes = COALESCE(t.gpu_mem_bytes, r.gpu_mem_bytes),
-            gpu_mem_total_bytes = COALESCE(t.gpu_mem_total_bytes, r.gpu_mem_total_bytes),
-            gpu_watts = COALESCE(t.gpu_watts, r.gpu_watts), gpu_celsius = COALESCE(t.gpu_celsius, r.gpu_celsius),
-            gpu_ecc_errors = COALESCE(t.gpu_ecc_errors, r.gpu_ecc_errors), gpu_xid = COALESCE(t.gpu_xid, r.gpu_xid)
-        FROM won, batch, json_to_recordset(batch.changes->'ranks') AS t(rank int, state text, restart int, pid int, world_rank int, world_size int, at float8,
-            exit_code int, signal int, error_at float8, is_connection_error bool, is_stopped bool, error jsonb, step bigint,
-            last_line_at float8, lines bigint, cpu float8, rss_bytes bigint, gpu float8, gpu_mem_bytes bigint,
-            gpu_mem_total_bytes bigint, gpu_watts float8, gpu_celsius float8, gpu_ecc_errors bigint, gpu_xid int)
-        WHERE r.replica_id = won.id AND r.rank = t.rank
-    )
-    SELECT (SELECT count(*) FROM won), is_for_judge FROM news
-"""
-# The batch was read against the row as it was (translate.py); the reconciler may have closed the attempt since then.
-_TAKES = """(t.state IS NOT NULL AND CASE WHEN won.is_over THEN r.state NOT IN {ended} AND t.state IN {ended}
-    ELSE r.state NOT IN {ended} OR t.restart > r.restarts END)"""
-_ENDED = "('succeeded', 'failed')"
-_REPLICA_ENDED = "('succeeded', 'failed', 'lost')"  # a replica may end after it was read
-_WRITE = _WRITE.replace("{takes}", _TAKES).replace("{ended}", _ENDED).replace("{replica_ended}", _REPLICA_ENDED)
-
-_RANK, _RANK_GIVEN, _RANK_REST = begun(Rank, ("replica_id", "job_id", "attempt", "rank", "local_rank"))
-_ADD_RANKS = f"""
-    INSERT INTO jobs_rank ({_RANK})
-    SELECT r.id, r.job_id, r.attempt, n.rank, n.local_rank, {_RANK_GIVEN}
-    FROM jobs_replica r, json_to_recordset(%s) AS n(rank int, local_rank int)
-    WHERE r.id = %s AND r.incarnation = %s AND r.closed_at IS NULL AND r.state NOT IN {_REPLICA_ENDED}
-    ON CONFLICT (job_id, attempt, rank) DO NOTHING
-"""  # noqa: S608 - column names of our own model
-
-_NAMES = """
-    WITH RECURSIVE found(attempt, name) AS (
-        (SELECT attempt, name FROM jobs_metricchunk WHERE job_id = %(job)s ORDER BY attempt, name LIMIT 1)
-        UNION ALL
-        SELECT next.attempt, next.name FROM found CROSS JOIN LATERAL (
-            SELECT c.attempt, c.name FROM jobs_metricchunk c
-            WHERE c.job_id = %(job)s AND (c.attempt, c.name) > (found.attempt, found.name)
-            ORDER BY c.attempt, c.name LIMIT 1
-        ) next
-    )
-    SELECT DISTINCT name FROM found
-"""
+_RANK, _RANK_DEFAULTS, _RANK_REST = begun(Rank, ("replica_id", "job_id", "attempt", "rank", "local_rank"))
+_ADD_RANKS = sql.load("jobs/sql/add_unexpected_ranks.sql", columns=_RANK, defaults=_RANK_DEFAULTS)
+_NAMES = sql.load("jobs/sql/series_names_of_job.sql")
 
 
 class ReplicaRow(NamedTuple):
@@ -166,11 +67,12 @@ class ReplicaRow(NamedTuple):
 
 
 def find(identity: AgentIdentity) -> ReplicaRow | None:
-    uid = identity.run.partition("-")[2]
+    given: dict[str, Any] = {
+        "job": identity.job, "uid": identity.run.partition("-")[2], "attempt": identity.attempt,
+        "role": identity.role, "index": identity.index, "incarnation": identity.incarnation,
+    }  # fmt: skip
     with connection.cursor() as cursor:
-        cursor.execute(
-            _READ, [identity.job, uid, identity.attempt, identity.role, identity.index, identity.incarnation]
-        )
+        cursor.execute(_READ, given)
         row = cursor.fetchone()
     if row is None:
         return None
@@ -196,8 +98,9 @@ def add_ranks(row: ReplicaRow, found: Mapping[int, int]) -> bool:
     None is added to a replica that has ended, and none that is another replica's.
     """
     ranks = json.dumps([{"rank": rank, "local_rank": local} for rank, local in found.items()])
+    which: dict[str, Any] = {"replica": row.id, "incarnation": row.incarnation, "ended": _REPLICA_ENDED}
     with connection.cursor() as cursor:
-        cursor.execute(_ADD_RANKS, [*values(_RANK_REST), ranks, row.id, row.incarnation])
+        cursor.execute(_ADD_RANKS, {"ranks": ranks, **which, **defaults(_RANK_REST)})
         return bool(cursor.rowcount)
 
 
@@ -212,8 +115,8 @@ def write(row: ReplicaRow, *, seq: int, changes: RowChanges, path: str) -> bool 
         "chunks": list(changes.chunks.values()),
         "ranks": list(changes.ranks.values()),
     }
-    which = {"replica": row.id, "seq": seq, "before": row.batch_seq, "incarnation": row.incarnation}
-    which |= {"unexpected_lines": changes.unexpected_lines, "is_over": row.is_over}
+    which: dict[str, Any] = {"replica": row.id, "seq": seq, "before": row.batch_seq, "incarnation": row.incarnation}
+    which |= {"unexpected_lines": changes.unexpected_lines, "is_over": row.is_over, "replica_ended": _REPLICA_ENDED}
     states = {one["state"] for one in changes.ranks.values() if one.get("state")}
     # The launcher's last lines may say why its replica failed.
     has_last_words = row.is_over and any(one["rank"] == LAUNCHER for one in changes.segments)

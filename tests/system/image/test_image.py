@@ -47,6 +47,7 @@ def test_it_is_small_and_says_what_it_is(engine, image, noted):
 def test_it_holds_the_product_and_nothing_that_only_builds_or_tests_it(listed):
     for name in ("agent/agent.pyz", "staticfiles/staticfiles.json", "templates/base.html", "manage.py", "LICENSE"):
         assert f"/muster/{name}" in listed
+    assert "/muster/jobs/sql/write_batch.sql" in listed
     assert any(name.startswith("/muster/staticfiles/npm/uplot.") for name in listed)
     folders = {name.split("/")[2] for name in listed if name.startswith("/muster/") and name.count("/") > 2}
     assert folders.isdisjoint({"tests", "bench", "rig", "embedded", "docs", "examples", ".git"})
