@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.core.files.base import ContentFile
 from django.core.files.storage import default_storage
@@ -18,6 +19,7 @@ from django.db import connection
 from django.utils import timezone
 
 from common import faultpoints
+from common.db import sql
 from jobs.core.lifecycle import HOLDS_QUOTA
 from jobs.models import LogSegment, Replica
 
@@ -30,6 +32,8 @@ EVERY = 200  # segments of a replica that still runs
 MOST_REPLICAS = 50  # per turn
 # a file without a row may be one whose row is not committed yet, or was read a moment ago
 UNREAD_FOR = timedelta(minutes=10)
+SILENT_FOR = timedelta(minutes=1)  # of an attempt that is over, before it is packed
+_WAITING = sql.load("jobs/sql/replicas_to_pack.sql")
 
 
 @dataclass
@@ -49,18 +53,15 @@ class Run:
 
 def waiting(*, now: datetime) -> list[int]:
     """Return replicas with segments to pack: those whose attempt is over, and those with very many."""
+    given: dict[str, Any] = {
+        "every": EVERY,
+        "open": sorted(HOLDS_QUOTA),
+        "before": now - SILENT_FOR,
+        "limit": MOST_REPLICAS,
+    }
     with connection.cursor() as cursor:
-        cursor.execute(_WAITING, [EVERY, sorted(HOLDS_QUOTA), now - timedelta(minutes=1), MOST_REPLICAS])
+        cursor.execute(_WAITING, given)
         return [replica for (replica,) in cursor.fetchall()]
-
-
-_WAITING = """
-    SELECT s.replica_id FROM jobs_logsegment s JOIN jobs_job j ON j.id = s.job_id
-    WHERE NOT s.is_packed AND s.path <> ''
-    GROUP BY s.replica_id, s.attempt, j.attempt, j.phase
-    HAVING count(*) >= %s OR ((s.attempt < j.attempt OR NOT j.phase = ANY(%s)) AND max(s.last_at) < %s)
-    ORDER BY s.replica_id LIMIT %s
-"""
 
 
 def pack(replica: int) -> int:

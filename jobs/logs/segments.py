@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from django.db import connection
 
+from common.db import sql
 from jobs.core.batch import LAUNCHER, MAX_SEGMENT_RAW_BYTES
 from jobs.core.cursor import Cursor, Stream
 
@@ -18,61 +19,13 @@ from . import storage
 
 BLOCK = 4096  # characters
 
-_COLUMNS = """
-    s.id, s.replica_id, s.rank, s.first_line, s.lines, s.first_at, s.last_at, s.raw_bytes, s.path, s."offset", s.size_bytes,
-    (SELECT r.role || '-' || r.index FROM jobs_replica r WHERE r.id = s.replica_id)
-"""
-_OF_SOURCE = """
-    (%(rank)s::int IS NULL OR s.rank = %(rank)s) AND (%(role)s::text IS NULL OR s.replica_id = (
-        SELECT id FROM jobs_replica
-        WHERE job_id = %(job)s AND attempt = %(attempt)s AND role = %(role)s AND index = %(index)s
-    ))
-"""
-
-# One statement sees one snapshot: if it finds a job finished, it finds every line from before its end.
-_UNREAD = f"""
-    SELECT j.attempt, j.finished_at IS NOT NULL, j.logs_collected_at, {_COLUMNS}
-    FROM jobs_job j LEFT JOIN LATERAL (
-        SELECT s.* FROM jobs_logsegment s
-        LEFT JOIN unnest(%(replicas)s::bigint[], %(ranks)s::int[], %(lines)s::bigint[]) AS seen(replica_id, rank, line)
-            ON seen.replica_id = s.replica_id AND seen.rank = s.rank
-        WHERE s.job_id = j.id AND s.attempt = %(attempt)s AND s.id > %(floor)s
-            AND {_OF_SOURCE} AND s.first_line + s.lines > COALESCE(seen.line, 0)
-        ORDER BY s.first_at, s.id LIMIT %(limit)s
-    ) s ON true
-    WHERE j.id = %(job)s
-    ORDER BY s.first_at, s.id
-"""  # noqa: S608 - the columns are named above
-
-_NEWEST = f"""
-    SELECT {_COLUMNS} FROM jobs_logsegment s
-    WHERE s.job_id = %(job)s AND s.attempt = %(attempt)s AND {_OF_SOURCE}
-    ORDER BY s.id DESC LIMIT %(limit)s
-"""  # noqa: S608 - the columns are named above
-
-_SINCE = f"""
-    SELECT {_COLUMNS} FROM jobs_logsegment s
-    WHERE s.job_id = %(job)s AND s.attempt = %(attempt)s AND {_OF_SOURCE} AND s.id > %(after)s
-    ORDER BY s.id LIMIT %(limit)s
-"""  # noqa: S608 - the columns are named above
-
-_LAST = f"""
-    SELECT {_COLUMNS} FROM jobs_logsegment s
-    WHERE s.replica_id = %(replica)s AND s.rank = %(rank)s
-    ORDER BY s.first_line DESC LIMIT %(limit)s
-"""  # noqa: S608 - the columns are named above
-
-# Each stream's end costs one step into the index of (replica, rank, first line), however long the log is.
-_ENDS = """
-    SELECT r.id, n.rank, s.line FROM jobs_replica r
-    CROSS JOIN LATERAL (SELECT rank FROM jobs_rank WHERE replica_id = r.id UNION ALL SELECT -1) n
-    CROSS JOIN LATERAL (
-        SELECT first_line + lines AS line FROM jobs_logsegment
-        WHERE replica_id = r.id AND rank = n.rank ORDER BY first_line DESC LIMIT 1
-    ) s
-    WHERE r.job_id = %(job)s AND r.attempt = %(attempt)s AND (%(rank)s::int IS NULL OR n.rank = %(rank)s)
-        AND (%(role)s::text IS NULL OR (r.role = %(role)s AND r.index = %(index)s))
-"""
+_COLUMNS = sql.load("jobs/sql/parts/segment_columns.sql")
+_OF_SOURCE = sql.load("jobs/sql/parts/segments_of_source.sql")
+_UNREAD = sql.load("jobs/sql/unread_segments.sql", columns=_COLUMNS, of_source=_OF_SOURCE)
+_NEWEST = sql.load("jobs/sql/newest_segments.sql", columns=_COLUMNS, of_source=_OF_SOURCE)
+_SINCE = sql.load("jobs/sql/segments_since.sql", columns=_COLUMNS, of_source=_OF_SOURCE)
+_LAST = sql.load("jobs/sql/last_segments.sql", columns=_COLUMNS)
+_ENDS = sql.load("jobs/sql/stream_ends.sql")
 
 
 class Unreadable(Exception):

@@ -12,6 +12,7 @@ from django.conf import settings
 from django.core.files.storage import default_storage
 from django.db import connection
 
+from common.db import sql
 from common.files import file_store
 from common.text import format_bytes
 from jobs.core.thinning import Level, level
@@ -21,16 +22,7 @@ DISK_SECONDS = 2.0
 MOST_REMEMBERED = 10_000
 
 _OF_JOB = "SELECT COALESCE(sum(log_bytes), 0)::bigint FROM jobs_replica WHERE job_id = %(job)s"
-# Finished jobs by their own column, which retention.py fills once a day; the others by what ingest wrote of them.
-_OF_TEAMS = """
-    SELECT team_id, sum(bytes)::bigint FROM (
-        SELECT team_id, log_bytes AS bytes FROM jobs_job WHERE log_bytes > 0 AND (%(team)s::bigint IS NULL OR team_id = %(team)s)
-        UNION ALL
-        SELECT j.team_id, r.log_bytes FROM jobs_job j JOIN jobs_replica r ON r.job_id = j.id
-        WHERE j.log_bytes IS NULL AND (%(team)s::bigint IS NULL OR j.team_id = %(team)s)
-    ) parts
-    GROUP BY team_id
-"""
+_OF_TEAMS = sql.load("jobs/sql/log_bytes_by_team.sql")
 _LIMITS = "SELECT job_bytes, team_bytes FROM jobs_logbudget WHERE team_id = %(team)s"
 
 

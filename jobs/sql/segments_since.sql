@@ -1,0 +1,17 @@
+-- The segments that arrived after a given one, oldest first.
+-- Run by jobs/logs/segments.py (since), by readers that go through a log in the order of arrival.
+--
+-- Parameters:
+--   job      bigint  id of the job
+--   attempt  int
+--   rank     int     only this rank's lines, -1 for those of no rank; null for all
+--   role     text    only this replica's lines, by its role; null for all
+--   index    int     and its number within the role
+--   after    bigint  id of the given segment
+--   limit    int     segments
+-- Fragments:
+--   {columns}    parts/segment_columns.sql
+--   {of_source}  parts/segments_of_source.sql
+SELECT {columns} FROM jobs_logsegment s
+WHERE s.job_id = %(job)s AND s.attempt = %(attempt)s AND {of_source} AND s.id > %(after)s
+ORDER BY s.id LIMIT %(limit)s
