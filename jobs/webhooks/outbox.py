@@ -12,6 +12,7 @@ from typing import Any
 from django.conf import settings
 from django.db import connection
 
+from common.db import sql
 from common.errors import Refused
 from common.telemetry import redaction
 from common.text import plain
@@ -25,12 +26,7 @@ MOST_TEXT = 500  # characters of a message or of an error's headline
 LEAST_SECRET = 4  # characters; a shorter value would strike out parts of ordinary words
 REMOVED = "[removed]"
 _TELLING = ("KEY", "TOKEN", "SECRET", "PASS", "AUTH", "CREDENTIAL")  # in names of variables that should be secrets
-# FOR KEY SHARE: until the step is committed nobody deletes the webhook, and no other step waits.
-WANTED = """
-    SELECT id FROM jobs_webhook
-    WHERE team_id = %s AND is_active AND (all_jobs OR name = ANY(%s)) AND events && %s::varchar[]
-    FOR KEY SHARE
-"""
+WANTED = sql.load("jobs/sql/webhooks_of_event.sql")
 
 
 def event_of(job: Job, *, before: str, reason: str | None) -> Event | None:
@@ -53,9 +49,13 @@ def deliveries(job: Job, event: Event, *, now: datetime, secrets: Callable[[], I
 
 
 def _wanted(job: Job, event: Event) -> list[int]:
-    names = list(job.spec.get("notify", []))
+    given: dict[str, Any] = {
+        "team": job.team_id,
+        "names": list(job.spec.get("notify", [])),
+        "choices": events.choices_with(event),
+    }
     with connection.cursor() as cursor:
-        cursor.execute(WANTED, [job.team_id, names, events.choices_with(event)])
+        cursor.execute(WANTED, given)
         return [row[0] for row in cursor.fetchall()]
 
 

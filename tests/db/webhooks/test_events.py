@@ -166,7 +166,7 @@ def test_texts_stay_away_where_the_secrets_cannot_be_read_any_more(lab, hook, se
 def test_a_defect_in_telling_does_not_keep_a_job_from_its_next_phase(lab, hook, monkeypatch):
     """Neither one in Python nor a statement that Postgres refuses."""
     hook()
-    monkeypatch.setattr(store.outbox, "WANTED", "SELECT nothing FROM nowhere WHERE %s AND %s AND %s")
+    monkeypatch.setattr(store.outbox, "WANTED", "SELECT nothing FROM nowhere WHERE %(team)s = 0")
     job = lab.running()
     assert (job.phase, told(job)) == ("running", [])
     monkeypatch.setattr(store.outbox, "deliveries", lambda *_, **__: 1 / 0)
