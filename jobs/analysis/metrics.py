@@ -8,6 +8,7 @@ from typing import Any
 
 from django.db import connection
 
+from common.db import sql
 from common.errors import InvalidInput, Problem
 from jobs.models import Job
 
@@ -38,15 +39,7 @@ class Latest:
 
 # What a list shows of a job, the first of these that it reports.
 HEADLINES = ("loss", "train_loss", "train/loss", "loss/train", "val_loss", "reward", "accuracy")
-_LATEST = """
-    SELECT DISTINCT ON (j.id) j.id, c.name, c.values[cardinality(c.values)]
-    FROM unnest(%s::bigint[], %s::int[]) AS j(id, attempt)
-    CROSS JOIN unnest(%s::text[]) WITH ORDINALITY AS n(name, place)
-    CROSS JOIN LATERAL (
-        SELECT name, values FROM jobs_metricchunk
-        WHERE job_id = j.id AND attempt = j.attempt AND name = n.name AND rank = 0 ORDER BY id DESC LIMIT 1
-    ) c ORDER BY j.id, n.place
-"""
+_LATEST = sql.load("jobs/sql/latest_values.sql")
 
 
 def latest(jobs: Sequence[tuple[int, int]]) -> dict[int, Latest]:
@@ -55,135 +48,20 @@ def latest(jobs: Sequence[tuple[int, int]]) -> dict[int, Latest]:
         return {}
     ids, attempts = zip(*jobs, strict=True)
     with connection.cursor() as cursor:
-        cursor.execute(_LATEST, [list(ids), list(attempts), list(HEADLINES)])
+        cursor.execute(_LATEST, {"jobs": list(ids), "attempts": list(attempts), "names": list(HEADLINES)})
         return {job: Latest(name, value) for job, name, value in cursor.fetchall() if value is not None}
 
 
 MAX_CHUNKS = 250  # chunks per series read for a chart: its cost must not grow with the length of the training
 MOST_POINTS = 100_000  # per answer with any number of series: some 3 MB
 MOST_SERIES = 20_000
-
-# Of long series every k-th chunk, then every k-th point, and always the last of each, so that a chart ends at the
-# current state.
-_THINNED = """
-    WITH numbered AS (
-        SELECT id, name, rank, times, steps, values,
-               row_number() OVER (PARTITION BY name, rank ORDER BY id DESC) AS back,
-               count(*) OVER (PARTITION BY name, rank) AS total
-        FROM jobs_metricchunk WHERE job_id = %s AND attempt = %s AND (%s OR name = ANY(%s))
-    ), points AS (
-        SELECT name, rank, at, step, value,
-               row_number() OVER (PARTITION BY name, rank ORDER BY at DESC, id DESC) AS back,
-               count(*) OVER (PARTITION BY name, rank) AS total
-        FROM numbered, unnest(times, steps, values) AS p(at, step, value)
-        WHERE back = 1 OR back %% GREATEST(1, CEIL(total / %s::numeric)::bigint) = 0
-    )
-    SELECT name, rank, to_timestamp(at), step, value FROM points
-    WHERE back = 1 OR back %% GREATEST(1, CEIL(total / %s::numeric)::bigint) = 0
-    ORDER BY name, rank, at, back DESC
-"""
-
-_COUNTED = """
-    SELECT count(*) FROM (
-        SELECT DISTINCT name, rank FROM jobs_metricchunk WHERE job_id = %s AND attempt = %s AND (%s OR name = ANY(%s)) LIMIT %s
-    ) pairs
-"""
-
-# One step into the index (job, attempt, name, rank, id) per name.
-_NAMES = """
-    WITH RECURSIVE found(name) AS (
-        (SELECT name FROM jobs_metricchunk WHERE job_id = %(job)s AND attempt = %(attempt)s ORDER BY name LIMIT 1)
-        UNION ALL
-        SELECT (SELECT c.name FROM jobs_metricchunk c
-                WHERE c.job_id = %(job)s AND c.attempt = %(attempt)s AND c.name > found.name ORDER BY c.name LIMIT 1)
-        FROM found WHERE found.name IS NOT NULL
-    )
-    SELECT name FROM found WHERE name IS NOT NULL
-"""
-
-# For each name: the preferred ranks that reported it, then ranks spread evenly from its lowest to its highest, then its
-# lowest ones, until there are enough. Each is one step into the index, so 1,024 ranks cost no more than 64.
-_RANKS = """
-    WITH RECURSIVE names AS (
-        SELECT n.name, low.rank AS low, high.rank AS high
-        FROM unnest(%(names)s::text[]) AS n(name)
-        CROSS JOIN LATERAL (
-            SELECT rank FROM jobs_metricchunk WHERE job_id = %(job)s AND attempt = %(attempt)s AND name = n.name
-            ORDER BY rank LIMIT 1
-        ) low CROSS JOIN LATERAL (
-            SELECT rank FROM jobs_metricchunk WHERE job_id = %(job)s AND attempt = %(attempt)s AND name = n.name
-            ORDER BY rank DESC LIMIT 1
-        ) high
-    ), lowest(name, rank, place) AS (
-        SELECT name, low, 0 FROM names
-        UNION ALL
-        SELECT name, (SELECT c.rank FROM jobs_metricchunk c
-                      WHERE c.job_id = %(job)s AND c.attempt = %(attempt)s AND c.name = lowest.name
-                          AND c.rank > lowest.rank ORDER BY c.rank LIMIT 1), place + 1
-        FROM lowest WHERE rank IS NOT NULL AND place + 1 < %(most)s
-    ), found(name, rank, kind, place) AS (
-        SELECT n.name, w.rank, 0, w.place FROM names n
-        CROSS JOIN unnest(%(first)s::int[]) WITH ORDINALITY AS w(rank, place)
-        CROSS JOIN LATERAL (
-            SELECT FROM jobs_metricchunk c
-            WHERE c.job_id = %(job)s AND c.attempt = %(attempt)s AND c.name = n.name AND c.rank = w.rank LIMIT 1
-        ) reported
-        UNION ALL
-        SELECT n.name, c.rank, 1, t.place FROM names n
-        CROSS JOIN generate_series(0, %(spread)s - 1) AS t(place)
-        CROSS JOIN LATERAL (
-            SELECT rank FROM jobs_metricchunk WHERE job_id = %(job)s AND attempt = %(attempt)s AND name = n.name
-                AND rank >= n.low + (n.high - n.low) * t.place / GREATEST(1, %(spread)s - 1) ORDER BY rank LIMIT 1
-        ) c
-        UNION ALL
-        SELECT name, rank, 2, place FROM lowest WHERE rank IS NOT NULL
-    )
-    SELECT name, rank FROM found ORDER BY name, kind, place
-"""
-
-# Of a short series every chunk; of a long one chunks spread evenly over the ids between its first and its last, each
-# one step into the index. Then every k-th point.
-_SPREAD = """
-    WITH ends AS (
-        SELECT p.name, p.rank, low.id AS low, high.id AS high, few.total > %(chunks)s AS is_long
-        FROM unnest(%(names)s::text[], %(ranks)s::int[]) AS p(name, rank)
-        CROSS JOIN LATERAL (
-            SELECT id FROM jobs_metricchunk WHERE job_id = %(job)s AND attempt = %(attempt)s
-                AND name = p.name AND rank = p.rank{within} ORDER BY id LIMIT 1
-        ) low CROSS JOIN LATERAL (
-            SELECT id FROM jobs_metricchunk WHERE job_id = %(job)s AND attempt = %(attempt)s
-                AND name = p.name AND rank = p.rank{within} ORDER BY id DESC LIMIT 1
-        ) high CROSS JOIN LATERAL (
-            SELECT count(*) AS total FROM (
-                SELECT FROM jobs_metricchunk WHERE job_id = %(job)s AND attempt = %(attempt)s
-                    AND name = p.name AND rank = p.rank{within} LIMIT %(chunks)s + 1
-            ) part
-        ) few
-    ), chosen AS (
-        SELECT c.id FROM ends e CROSS JOIN LATERAL (
-            SELECT id FROM jobs_metricchunk WHERE job_id = %(job)s AND attempt = %(attempt)s
-                AND name = e.name AND rank = e.rank{within} ORDER BY id LIMIT %(chunks)s
-        ) c WHERE NOT e.is_long
-        UNION
-        SELECT c.id FROM ends e CROSS JOIN generate_series(0, %(chunks)s - 1) AS t(place) CROSS JOIN LATERAL (
-            SELECT id FROM jobs_metricchunk WHERE job_id = %(job)s AND attempt = %(attempt)s AND name = e.name
-                AND rank = e.rank AND id >= e.low + (e.high - e.low) * t.place / GREATEST(1, %(chunks)s - 1)
-            ORDER BY id LIMIT 1
-        ) c WHERE e.is_long
-    ), points AS (
-        SELECT c.name, c.rank, p.at, p.step, p.value,
-               row_number() OVER (PARTITION BY c.name, c.rank ORDER BY p.at DESC, c.id DESC) AS back,
-               count(*) OVER (PARTITION BY c.name, c.rank) AS total
-        FROM jobs_metricchunk c, unnest(c.times, c.steps, c.values) AS p(at, step, value)
-        WHERE c.id = ANY(ARRAY(SELECT id FROM chosen)) AND p.at >= %(begins)s AND p.at <= %(ends)s
-    )
-    SELECT name, rank, to_timestamp(at), step, value FROM points
-    WHERE back = 1 OR back %% GREATEST(1, CEIL(total / %(points)s::numeric)::bigint) = 0
-    ORDER BY name, rank, at, back DESC
-"""
-# Without a window the condition is left out: it tempts Postgres to walk through the ids of all series.
-_SPREAD_WITHIN = _SPREAD.replace("{within}", " AND id >= %(low)s AND id <= %(high)s")
-_SPREAD_OVER_ALL = _SPREAD.replace("{within}", "")
+_THINNED = sql.load("jobs/sql/thinned_points.sql")
+_COUNTED = sql.load("jobs/sql/count_series.sql")
+_NAMES = sql.load("jobs/sql/series_names.sql")
+_RANKS = sql.load("jobs/sql/charted_ranks.sql")
+_SPREAD_WITHIN = sql.load("jobs/sql/spread_points.sql", within=" AND id >= %(low)s AND id <= %(high)s")
+_SPREAD_OVER_ALL = sql.load("jobs/sql/spread_points.sql", within="")
+_BEGAN = sql.load("jobs/sql/series_began.sql")
 
 
 def series(
@@ -196,15 +74,15 @@ def series(
     """
     wanted = list(names) if names is not None else []
     which = job.attempt if attempt is None else attempt
-    asked: list[Any] = [job.pk, which, names is None, wanted]
+    asked: dict[str, Any] = {"job": job.pk, "attempt": which, "all": names is None, "names": wanted}
     with connection.cursor() as cursor:
-        cursor.execute(_COUNTED, [*asked, MOST_SERIES + 1])
+        cursor.execute(_COUNTED, {**asked, "limit": MOST_SERIES + 1})
         ((count,),) = cursor.fetchall()
         if count > MOST_SERIES:
             said = f"the job has more than the {MOST_SERIES:,} series of one answer; ask for some names, such as ?name=loss"
             raise InvalidInput(Problem("name", None, said))
         points = max(1, min(limit, MOST_POINTS // max(1, count)))
-        cursor.execute(_THINNED, [*asked, min(MAX_CHUNKS, points), points])
+        cursor.execute(_THINNED, {**asked, "chunks": min(MAX_CHUNKS, points), "points": points})
         return _grouped(cursor.fetchall())
 
 
@@ -218,17 +96,9 @@ def names(*, job: Job, attempt: int) -> list[str]:
 def began(*, job: Job, attempt: int, names: Sequence[str]) -> float:
     """Return when the first of these series began, in seconds since the epoch; 0 if none has."""
     with connection.cursor() as cursor:
-        cursor.execute(_BEGAN, [list(names), job.pk, attempt])
+        cursor.execute(_BEGAN, {"names": list(names), "job": job.pk, "attempt": attempt})
         ((at,),) = cursor.fetchall()
     return float(at or 0.0)
-
-
-# One step into the index per name: the first chunk of its lowest rank.
-_BEGAN = """
-    SELECT min(first.at) FROM unnest(%s::text[]) AS n(name) CROSS JOIN LATERAL (
-        SELECT times[1] AS at FROM jobs_metricchunk WHERE job_id = %s AND attempt = %s AND name = n.name ORDER BY rank, id LIMIT 1
-    ) first
-"""
 
 
 def some_series(

@@ -9,6 +9,7 @@ from typing import Any
 
 from django.db import connection
 
+from common.db import sql
 from common.text import format_duration
 from jobs.core.lifecycle import Phase
 from jobs.models import Job
@@ -17,22 +18,8 @@ from . import metrics
 
 SERIES = "total_steps"
 RECENT_CHUNKS = 30  # of rank 0, about a second each: what the speed is taken from
-# Asked for are jobs with their attempts, each with the series to look at.
-_RECENT = """
-    SELECT j.id, (array_agg(c.last_step ORDER BY c.id DESC))[1], (array_agg(c.total ORDER BY c.id DESC))[1],
-           (array_agg(c.last_at ORDER BY c.id DESC))[1] - (array_agg(c.first_at ORDER BY c.id))[1],
-           (array_agg(c.last_step ORDER BY c.id DESC))[1] - (array_agg(c.first_step ORDER BY c.id))[1], max(j.furthest)
-    FROM (
-        SELECT a.id, a.attempt, a.name, r.step AS furthest
-        FROM unnest(%s::bigint[], %s::int[], %s::text[]) AS a(id, attempt, name)
-        LEFT JOIN jobs_rank r ON r.job_id = a.id AND r.attempt = a.attempt AND r.rank = 0
-    ) j CROSS JOIN LATERAL (
-        SELECT id, times[1] AS first_at, steps[1] AS first_step, times[cardinality(times)] AS last_at,
-               steps[cardinality(steps)] AS last_step, values[cardinality(values)] AS total
-        FROM jobs_metricchunk WHERE job_id = j.id AND attempt = j.attempt AND name = j.name AND rank = 0
-        ORDER BY id DESC LIMIT %s
-    ) c GROUP BY j.id
-"""
+_RECENT = sql.load("jobs/sql/recent_progress.sql")
+_STEPPING = sql.load("jobs/sql/newest_stepping_series.sql")
 
 
 @dataclass(frozen=True)
@@ -78,8 +65,14 @@ def _recent(asked: Sequence[tuple[Job, str]]) -> list[Any]:
     if not asked:
         return []
     ids, attempts, names = zip(*((job.pk, job.attempt, name) for job, name in asked), strict=True)
+    given: dict[str, Any] = {
+        "jobs": list(ids),
+        "attempts": list(attempts),
+        "names": list(names),
+        "chunks": RECENT_CHUNKS,
+    }
     with connection.cursor() as cursor:
-        cursor.execute(_RECENT, [list(ids), list(attempts), list(names), RECENT_CHUNKS])
+        cursor.execute(_RECENT, given)
         return list(cursor.fetchall())
 
 
@@ -88,18 +81,14 @@ def _stepping(jobs: Sequence[Job]) -> list[tuple[Job, str]]:
     if not jobs:
         return []
     known = {job.pk: job for job in jobs}
+    given: dict[str, Any] = {
+        "jobs": list(known),
+        "attempts": [job.attempt for job in jobs],
+        "names": list(metrics.HEADLINES),
+    }
     with connection.cursor() as cursor:
-        cursor.execute(_NEWEST, [list(known), [job.attempt for job in jobs], list(metrics.HEADLINES)])
+        cursor.execute(_STEPPING, given)
         return [(known[pk], name) for pk, name in cursor.fetchall()]
-
-
-_NEWEST = """
-    SELECT DISTINCT ON (j.id) j.id, n.name FROM unnest(%s::bigint[], %s::int[]) AS j(id, attempt)
-    CROSS JOIN unnest(%s::text[]) AS n(name) CROSS JOIN LATERAL (
-        SELECT id, steps FROM jobs_metricchunk WHERE job_id = j.id AND attempt = j.attempt AND name = n.name AND rank = 0
-        ORDER BY id DESC LIMIT 1
-    ) c WHERE c.steps[cardinality(c.steps)] IS NOT NULL ORDER BY j.id, c.id DESC
-"""
 
 
 def _read(step: int | None, total: float | None, seconds: float | None, steps: int | None) -> Progress | None:

@@ -10,6 +10,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[3]
 SERVER = ("accounts", "common", "controlplane", "embedded", "jobs", "queues", "workspaces")
 FILES = sorted(str(path.relative_to(ROOT)) for one in SERVER for path in (ROOT / one).rglob("*.sql"))
+MOST_LINES = 4  # of a statement in a Python file
+IS_SQL = re.compile(r"^\s*(SELECT|INSERT INTO|UPDATE|DELETE FROM|WITH)\s", re.S)
 
 
 def modules() -> dict[Path, ast.Module]:
@@ -44,6 +46,18 @@ def test_a_file_says_what_it_is_for(name):
     if "parts" not in Path(name).parts:
         (runs,) = re.findall(r"^-- Run by (\S+\.py) \((\w+)\)", "\n".join(comment), re.M)
         assert f"def {runs[1]}(" in (ROOT / runs[0]).read_text() and name in (ROOT / runs[0]).read_text()
+
+
+def test_long_statements_stand_in_files():
+    """Ruff (S608) refuses those in f-strings."""
+    found = [
+        f"{path.relative_to(ROOT)}:{one.lineno}"
+        for path, tree in modules().items()
+        for one in ast.walk(tree)
+        if isinstance(one, ast.Constant) and isinstance(one.value, str) and IS_SQL.match(one.value)
+        if len(one.value.strip().splitlines()) > MOST_LINES
+    ]
+    assert found == []
 
 
 def test_they_are_shipped_with_the_python_files():
