@@ -7,18 +7,15 @@ import subprocess
 import sys
 import textwrap
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
-import psycopg
 import pytest
 
 from embedded.ports import free_port
+from tests.support.databases import Database
 from tests.support.patience import PATIENCE_SECONDS
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -40,49 +37,6 @@ def until(true: Callable[[], Any]) -> Any:
         assert time.monotonic() < end, "it did not happen"
         time.sleep(0.1)
     return found
-
-
-class Database:
-    """A name on the tests' Postgres; `create` makes it."""
-
-    def __init__(self) -> None:
-        self.name = f"server_{uuid.uuid4().hex[:12]}"
-        self._server = os.environ["DATABASE_URL"]
-        parts = urlsplit(self._server)
-        self.url = parts._replace(path=f"/{self.name}").geturl()
-
-    def create(self) -> None:
-        self._act(f'CREATE DATABASE "{self.name}"')
-
-    def create_with_tables(self) -> None:
-        """As `create` and `muster-server migrate`, which takes five seconds of CPU each time."""
-        self._act(f'CREATE DATABASE "{self.name}" TEMPLATE "{_template()}"')
-
-    def drop(self) -> None:
-        self._act(f'DROP DATABASE IF EXISTS "{self.name}" WITH (FORCE)')
-
-    def let_in(self, is_open: bool) -> None:
-        """Accept new connections, or refuse them; open ones stay."""
-        self._act(f'ALTER DATABASE "{self.name}" ALLOW_CONNECTIONS {is_open}')
-
-    def run(self, statement: str) -> list[Any]:
-        with psycopg.connect(self.url, autocommit=True) as session:
-            done = session.execute(statement)
-            return done.fetchall() if done.description else []
-
-    def _act(self, statement: str) -> None:
-        with psycopg.connect(self._server, autocommit=True) as session:
-            session.execute(statement)
-
-
-@lru_cache(1)
-def _template() -> str:
-    """The name of a database with all tables, which nobody uses: it is gone with the tests' Postgres."""
-    found = Database()
-    found.create()
-    code, said = Server(Path(os.environ["MUSTER_DATA_DIR"]), found).run("migrate")
-    assert code == 0, said
-    return found.name
 
 
 @pytest.fixture

@@ -1,23 +1,25 @@
-"""Fills the database of the settings with people, a queue, and a running and a failed job with logs: run as a program.
+"""Fills the database of the settings with people, a queue, and a running and a failed job with logs.
 
-Prints a token of the person who may do everything.
+As a program it prints a token of the person who may do everything.
 """
 
 import os
 
 import django
+from django.apps import apps
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
-django.setup()
+if not apps.ready:
+    django.setup()
 
-from django.utils import timezone  # noqa: E402
+from django.utils import timezone
 
-from accounts import people  # noqa: E402
-from accounts.models import Membership, Role, Team, Token, User  # noqa: E402
-from jobs.analysis import rollups  # noqa: E402
-from queues.models import Queue  # noqa: E402
-from tests.support import seed  # noqa: E402
-from tests.support.builders import Lab  # noqa: E402
+from accounts import people
+from accounts.models import Membership, Role, Team, Token, User
+from jobs.analysis import rollups
+from queues.models import Queue
+from tests.support import seed
+from tests.support.builders import Lab
 
 
 def fill() -> str:
