@@ -10,11 +10,13 @@ import time
 import httpx
 import pytest
 from django.db import IntegrityError, connection, transaction
+from django.db.backends.signals import connection_created
 
 from accounts.models import Team
 from common.signals import doorbell
 from common.telemetry import trace_export, traces
 from controlplane.celery import app
+from embedded.ports import free_port
 from jobs.ingest import agent_tokens
 from tests.support.builders import identity, log_item
 from tests.support.collector import collect
@@ -172,6 +174,27 @@ def test_failures_are_one_line_a_minute_and_sending_goes_on_afterwards(kept, mon
         until(lambda: kept.named("sent"))
     lines = [one for one in caplog.messages if "not sent" in one]
     assert lines == ["1 spans not sent to http://c (MUSTER_TRACES): it said no"]
+
+
+def test_a_collector_that_is_away_is_one_line_with_the_reason(monkeypatch, caplog):
+    """The real exporter would write several for each attempt."""
+    monkeypatch.setattr(trace_export, "GATHER_SECONDS", 0.0)
+    away = f"http://127.0.0.1:{free_port()}"
+    traces.use(trace_export.start(process="web", collector=away, share=1.0, headers=""))
+    try:
+        with traces.span("lost"):
+            pass
+        until(lambda: caplog.records)
+        for _ in range(20):
+            with traces.span("lost too"):
+                pass
+        traces.stop()
+    finally:
+        traces.use(None)
+        connection_created.disconnect(trace_export.watch_statements)
+    (line,) = caplog.messages
+    assert line.startswith(f"1 spans not sent to {away} (MUSTER_TRACES): ") and "Connection refused" in line
+    assert not caplog.records[0].exc_info
 
 
 def test_the_end_waits_for_a_hanging_collector_no_longer_than_it_says(kept, monkeypatch):

@@ -19,6 +19,7 @@ TROUBLE = "Redis cannot be used, so jobs start some seconds later and pages are 
 CLOSED = "Connection closed by server. (REDIS_URL)"
 OVER = "Redis can be used again"
 REPEAT_SECONDS = 60
+SOAK = pytest.mark.soak(guards=("controlplane/broker.py", "common/signals"))
 PEOPLE = """
 import django
 django.setup()
@@ -50,8 +51,8 @@ def is_up(server) -> bool:
 @pytest.mark.parametrize(
     ("first", "then"),
     [
-        pytest.param("WRONGPASS", "READONLY", marks=pytest.mark.long),
-        pytest.param("READONLY", "NOPERM", marks=pytest.mark.long),
+        pytest.param("WRONGPASS", "READONLY", marks=SOAK),
+        pytest.param("READONLY", "NOPERM", marks=SOAK),
         ("NOPERM", "WRONGPASS"),
     ],
 )
@@ -91,21 +92,3 @@ def test_processes_go_on_say_why_and_use_it_again(server, database, tmp_path, fi
                 assert set(told) - {CLOSED} == {REFUSALS[first], REFUSALS[then]}, told
                 assert len(told) <= 3 + 3 * repeated, said
                 assert len([one for one in said.splitlines() if "edis" in one]) < 10 + 2 * repeated, said
-
-
-def test_a_redis_that_wants_a_password_is_waited_for(server, database, tmp_path):
-    database.create_with_tables()
-    with redis_that_refuses(tmp_path) as redis, server.start("tasks", REDIS_URL=redis.without_password) as tasks:
-        tasks.until_said(TROUBLE + REFUSALS["WRONGPASS"])
-        assert tasks.is_running() and "Traceback" not in tasks.said
-
-
-@pytest.mark.parametrize("how", REFUSALS)
-def test_check_says_why_it_refuses(server, database, tmp_path, how):
-    with redis_that_refuses(tmp_path) as redis:
-        redis.refuse(how)
-        code, said = server.run("check", REDIS_URL=redis.url)
-        assert code == 1 and "Traceback" not in said and PASSWORD not in said
-        assert all(word in said for word in REFUSALS[how].split()), said  # the table breaks lines
-        redis.accept()
-        assert "takes messages" in server.run("check", REDIS_URL=redis.url)[1]

@@ -1,5 +1,8 @@
 """Values of settings: what is accepted, and how a wrong one is refused without its secrets."""
 
+import importlib.util
+from types import ModuleType
+
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
@@ -110,3 +113,57 @@ def test_a_level_is_accepted_in_any_case_of_letters(level):
 def test_any_other_level_is_refused_by_name(level):
     with pytest.raises(ImproperlyConfigured, match=f"MUSTER_LOG_LEVEL is {level}; it must be one of debug, info"):
         log_config.configuration(level=level, events="off")
+
+
+@pytest.fixture
+def settings_of(monkeypatch):
+    """The settings' module as read with these variables; Django goes on with its own."""
+    found = importlib.util.find_spec("controlplane.settings")
+
+    def read(**environ: str) -> ModuleType:
+        for name, value in environ.items():
+            monkeypatch.setenv(name, value)
+        module = importlib.util.module_from_spec(found)
+        found.loader.exec_module(module)
+        return module
+
+    return read
+
+
+@pytest.mark.parametrize(
+    ("environ", "words"),
+    [
+        ({"MUSTER_SECRET_KEY": ""}, "MUSTER_SECRET_KEY is not set"),
+        ({"MUSTER_CLUSTERS": "{"}, "MUSTER_CLUSTERS must be JSON of the form"),
+        ({"MUSTER_CLUSTERS": '["lab"]'}, "MUSTER_CLUSTERS must be JSON of the form"),
+        ({"DATABASE_URL": "mysql://db/muster"}, "DATABASE_URL must begin with postgres://"),
+        ({"DATABASE_URL": "postgres://muster:hunter2:word@db:x/muster"}, "DATABASE_URL: the port is no number up to 65535"),
+        ({"MUSTER_DB_POOL": "0"}, "MUSTER_DB_POOL is 0; it must be at least 1"),
+        ({"MUSTER_RATE_USER": "many"}, "MUSTER_RATE_USER is 'many'; it must be a whole number, such as 6000"),
+        ({"MUSTER_LOG_DAYS": "a week"}, "MUSTER_LOG_DAYS is 'a week'; it must be a number, such as 90"),
+        ({"MUSTER_TRUSTED_PROXIES": "10.0.0.0/40"}, "MUSTER_TRUSTED_PROXIES: '10.0.0.0/40' does not appear to be"),
+        ({"MUSTER_SECRET_KEY": "", "MUSTER_SECRET_KEY_FILE": "/nowhere"}, "MUSTER_SECRET_KEY_FILE names /nowhere"),
+        ({"REDIS_URL": "redis://:hunter2/word@redis:6379/0"}, "REDIS_URL: the port is no number up to 65535"),
+        ({"MUSTER_LOG_LEVEL": "loud"}, "MUSTER_LOG_LEVEL is loud; it must be one of debug, info, warning, error, critical"),
+        ({"MUSTER_METRICS": "9090"}, "MUSTER_METRICS is 9090; it must be ADDRESS:PORT"),
+        ({"MUSTER_METRICS": "0.0.0.0:99999"}, "MUSTER_METRICS is 0.0.0.0:99999; it must be ADDRESS:PORT with a port up to"),
+        ({"MUSTER_HTTPS": "enabled"}, "MUSTER_HTTPS is 'enabled'; it must be 1, true, yes or on, or else 0, false, no or off"),
+        ({"MUSTER_PUBLIC_URL": "muster.example"}, "MUSTER_PUBLIC_URL is 'muster.example'; it must be what people type"),
+        ({"MUSTER_TRACES": "collector:4318"}, "MUSTER_TRACES is 'collector:4318'; it must be the address of an OTLP/HTTP"),
+        ({"MUSTER_TRACES": "http://ann:hunter2@c:4318"}, "credentials belong in OTEL_EXPORTER_OTLP_HEADERS"),
+        ({"MUSTER_TRACES_SAMPLE": "10"}, "MUSTER_TRACES_SAMPLE is 10; it is the share of traces that are recorded, from 0 to 1"),
+        ({"MUSTER_TRACES_SAMPLE": "all"}, "MUSTER_TRACES_SAMPLE is 'all'; it must be a number"),
+    ],
+)  # fmt: skip
+def test_a_wrong_setting_is_one_line_that_holds_no_secret(settings_of, environ, words):
+    with pytest.raises(ImproperlyConfigured) as refused:
+        settings_of(**environ)
+    said = str(refused.value)
+    assert words in said and len(said.splitlines()) == 1 and "hunter2" not in said
+
+
+def test_settings_that_are_right_are_read(settings_of):
+    """Each wrong value above fails by itself, not by how the module is read here."""
+    found = settings_of(MUSTER_HTTPS="1", MUSTER_DB_POOL="3", MUSTER_CLUSTERS='{"lab": {"BACKEND": "a.B"}}')
+    assert found.MUSTER_HTTPS and found.CLUSTERS == {"lab": {"OPTIONS": {}, "BACKEND": "a.B"}}
+    assert found.DATABASES["default"]["OPTIONS"]["pool"]["max_size"] == 3
