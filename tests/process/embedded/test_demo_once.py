@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import threading
-import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -15,38 +14,25 @@ from muster import Client
 
 from embedded.agents import living
 from embedded.installation import Installation
-from tests.process.embedded.world import ROOT, processes_naming
-
-# Slow enough to be interrupted while it trains; it continues from its checkpoint.
-SCRIPT = """
-import os, sys, time, muster
-place = os.path.join(muster.checkpoints(), "step")
-step = int(open(place).read()) if os.path.exists(place) else 0
-print("from", step, flush=True)
-while not os.path.exists(os.path.join(muster.checkpoints(), "enough")):
-    step += 1
-    muster.report(step=step)
-    open(place + ".new", "w").write(str(step))
-    os.replace(place + ".new", place)
-    time.sleep(0.05)
-"""
+from tests.process.embedded.jobs import finish, phase_of, started, step_of
+from tests.process.embedded.world import ROOT, environ, processes_naming
+from tests.support.patience import until
 
 
 @pytest.mark.parametrize(
     ("options", "replicas", "ranks"),
     [
-        pytest.param([], 2, 4, marks=pytest.mark.sampled, id="torchrun"),
-        pytest.param(["--framework", "ray"], 3, 0, marks=pytest.mark.sampled, id="ray"),
-        pytest.param(["--framework", "monarch"], 3, 4, marks=pytest.mark.sampled, id="monarch"),
+        pytest.param([], 2, 4, marks=pytest.mark.full, id="torchrun"),
+        pytest.param(["--framework", "ray"], 3, 0, marks=pytest.mark.full, id="ray"),
+        pytest.param(["--framework", "monarch"], 3, 4, marks=pytest.mark.full, id="monarch"),
         pytest.param(["--light"], 4, 4, id="plain"),
     ],
 )
 def test_the_demo_once_runs_its_sample_job_and_ends_with_one_line_of_json(tmp_path, options, replicas, ranks):
-    env = {**os.environ, "MUSTER_DATA_DIR": str(tmp_path / "data")}
-    for name in ("DATABASE_URL", "REDIS_URL", "MUSTER_SECRET_KEY", "MUSTER_ALLOWED_HOSTS", "MUSTER_PUBLIC_URL"):
-        env.pop(name, None)
     argv = [ROOT / "bin/demo", "--once", "--temporary", "--port", "0", *options]
-    ended = subprocess.run(argv, env=env, text=True, capture_output=True, timeout=900, check=False)
+    ended = subprocess.run(
+        argv, env=environ(tmp_path / "data"), text=True, capture_output=True, timeout=900, check=False
+    )
     assert ended.returncode == 0, ended.stdout + ended.stderr
     result = json.loads(ended.stdout.splitlines()[-1])
     seconds = result.pop("seconds")
@@ -56,49 +42,11 @@ def test_the_demo_once_runs_its_sample_job_and_ends_with_one_line_of_json(tmp_pa
     assert processes_naming(str(tmp_path)) == []
 
 
-@pytest.fixture
-def script(tmp_path):
-    folder = tmp_path / "code"
-    folder.mkdir()
-    (folder / "train.py").write_text(SCRIPT)
-    return folder
-
-
-def until(is_so, seconds: float = 600) -> None:
-    end = time.monotonic() + seconds
-    while not is_so():
-        assert time.monotonic() < end
-        time.sleep(0.1)
-
-
-def started(muster: Installation, script) -> int:
-    """Submit a job and wait until it has saved a few checkpoints. Return its id."""
-    with Client(muster.url, muster.token) as client:
-        job = client.submit("torchrun train.py", queue="default", directory=script, nodes=1, nproc_per_node=1).id
-    until(lambda: step_of(muster, job) > 3)
-    return job
-
-
-def step_of(muster: Installation, job: int) -> int:
-    found = list(muster.folder.glob(f"local/jobs/{job}-*/shared/**/step"))
-    return int(found[0].read_text()) if found else 0
-
-
-def phase_of(muster: Installation, job: int) -> str:
-    with Client(muster.url, muster.token) as client:
-        return client.job(job).phase
-
-
-def finish(muster: Installation, job: int) -> None:
-    (next(muster.folder.glob(f"local/jobs/{job}-*/shared/**/step")).parent / "enough").touch()
-    until(lambda: phase_of(muster, job) == "succeeded")
-
-
-@pytest.mark.sampled
-def test_a_stop_suspends_running_jobs_and_the_next_start_resumes_them_from_a_checkpoint(tmp_path, script):
+@pytest.mark.full  # the terminal's Ctrl-C does the same in test_two_starts.py
+def test_a_stop_suspends_running_jobs_and_the_next_start_resumes_them_from_a_checkpoint(tmp_path):
     first = Installation(tmp_path / "data")
     first.start()
-    job = started(first, script)
+    job = started(first, tmp_path)
     first.stop()
     reached = step_of(first, job)
     assert list(living(tmp_path / "data/local")) == []
@@ -137,7 +85,7 @@ def stopped_wherever(words: str):
         thread.join()
 
 
-@pytest.mark.long
+@pytest.mark.full
 def test_a_stop_ends_the_drain_that_still_sends_the_output_of_a_killed_agent(tmp_path):
     """Regression: tasks run until nearly the end of a stop, and started another drain after the first had been ended."""
     folder = tmp_path / "code"
@@ -156,11 +104,11 @@ def test_a_stop_ends_the_drain_that_still_sends_the_output_of_a_killed_agent(tmp
         assert processes_naming(words) == [] == processes_naming(str(tmp_path))
 
 
-@pytest.mark.sampled  # tests/system/faults kills each of its processes
-def test_killing_the_control_plane_leaves_ranks_running_and_the_next_start_finds_them(tmp_path, script):
+@pytest.mark.full  # tests/system/faults kills each of its processes
+def test_killing_the_control_plane_leaves_ranks_running_and_the_next_start_finds_them(tmp_path):
     first = Installation(tmp_path / "data", is_temporary=True)
     first.start()
-    job = started(first, script)
+    job = started(first, tmp_path)
     agents = set(living(tmp_path / "data/local"))
     first.kill()
     reached = step_of(first, job)

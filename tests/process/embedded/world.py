@@ -1,15 +1,42 @@
-"""What these tests inspect outside the code: processes, file modes, and interpreters that an ordinary user may run."""
+"""What these tests run and inspect outside the code: bin/demo, processes, file modes, and interpreters of ordinary users."""
 
 import contextlib
 import os
 import stat
+import subprocess
 import sys
+import urllib.error
+import urllib.request
 from collections.abc import Iterable
 from pathlib import Path
 
 from embedded.account import Account, can_run
 
 ROOT = Path(__file__).resolve().parents[3]
+
+
+def environ(folder: Path) -> dict[str, str]:
+    """The environment of bin/demo with its data in this folder: without what these tests and a demo that runs them set."""
+    kept = dict(os.environ)
+    for name in ("DATABASE_URL", "REDIS_URL", "MUSTER_SECRET_KEY", "MUSTER_ALLOWED_HOSTS", "MUSTER_PUBLIC_URL"):
+        kept.pop(name, None)
+    return {**kept, "MUSTER_DATA_DIR": str(folder), "PYTHONPATH": f"{ROOT}:{ROOT}/client"}
+
+
+def demo(folder: Path, *arguments: str, seconds: float = 600) -> "subprocess.CompletedProcess[str]":
+    """Run bin/demo with these arguments, as in another terminal."""
+    argv = [sys.executable, "-m", "embedded", "demo", *arguments]
+    return subprocess.run(argv, env=environ(folder), text=True, capture_output=True, timeout=seconds, check=False)
+
+
+def status(url: str, **headers: str) -> int:
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=30) as answer:
+            return answer.status
+    except urllib.error.HTTPError as error:
+        return error.code
+    except (urllib.error.URLError, TimeoutError):  # not listening yet, or too busy to answer
+        return 0
 
 
 def processes_naming(text: str) -> list[str]:
