@@ -5,6 +5,8 @@ import sys
 import venv
 from pathlib import Path
 
+import pytest
+
 from embedded.ports import free_port
 from jobs.frameworks.monarch import BOOTSTRAP
 from tests.process.agent.bench import Bench
@@ -88,6 +90,7 @@ def test_a_script_attaches_to_the_hosts_of_its_mesh_with_the_jobs_numbers(bench:
     assert bench.carriers() == []
 
 
+@pytest.mark.full
 def test_an_actor_that_gets_a_rank_is_seen_by_itself(bench: Bench) -> None:
     meshes = Meshes(bench, then="workers.become.call(2).get()\nworkers.train.call().get()\nhosts.shutdown().get()")
     text = meshes.ended()
@@ -102,6 +105,7 @@ def test_an_actor_that_gets_a_rank_is_seen_by_itself(bench: Bench) -> None:
         assert states[-1]["state"] == "succeeded" and any(one.get("pid") for one in states), states
 
 
+@pytest.mark.full
 def test_the_controllers_exception_is_its_end_and_actors_left_alive_leave_no_process(bench: Bench) -> None:
     meshes = Meshes(bench, hosts=1, then="raise ValueError('the data ran out')")
     text = meshes.ended()
@@ -110,6 +114,7 @@ def test_the_controllers_exception_is_its_end_and_actors_left_alive_leave_no_pro
     assert bench.carriers() == []
 
 
+@pytest.mark.full
 def test_what_the_job_does_not_have_is_named(bench: Bench) -> None:
     meshes = Meshes(bench, hosts=1, command="python3 train.py --num_hosts=3")
     text = "\n".join(meshes.ended())

@@ -90,7 +90,7 @@ def test_a_driver_finds_its_own_cluster_and_tasks_run_on_its_workers(bench: Benc
     assert not any(line.startswith(("task ", ":")) for line in text), text
 
 
-@pytest.mark.long
+@pytest.mark.full
 def test_a_node_whose_agents_start_slowly_still_joins(bench: Bench, tmp_path: Path) -> None:
     """As on a busy machine or with packages on a slow volume: Ray's raylet aborts after 15 s without their ports."""
     (tmp_path / "sitecustomize.py").write_text(SLOW)
@@ -100,7 +100,7 @@ def test_a_node_whose_agents_start_slowly_still_joins(bench: Bench, tmp_path: Pa
     assert "nodes 2 cpus 1.0" in text
 
 
-@pytest.mark.sampled
+@pytest.mark.full
 def test_a_driver_that_fails_and_leaves_actors_alive_leaves_no_process_and_no_files(bench: Bench) -> None:
     then = """
 @ray.remote(num_cpus=0, lifetime="detached", name="left")
@@ -125,7 +125,7 @@ raise ValueError("the data ran out")
     assert not any(path.exists() for path in temps)
 
 
-@pytest.mark.sampled
+@pytest.mark.full
 def test_a_stop_reaches_the_driver_while_its_cluster_is_up(bench: Bench) -> None:
     then = """
 import signal
@@ -152,7 +152,7 @@ while True:
     assert cluster.code == 0
 
 
-@pytest.mark.sampled
+@pytest.mark.full
 def test_requests_that_no_node_can_hold_are_named_while_the_driver_waits(bench: Bench) -> None:
     then = """
 import psutil
@@ -179,7 +179,7 @@ time.sleep(600)
     assert bench.carriers() == []
 
 
-@pytest.mark.sampled
+@pytest.mark.full
 def test_two_clusters_on_one_machine_never_meet(bench: Bench, tmp_path: Path, pyz: Path) -> None:
     plane = FakeControlPlane()
     plane.up()
@@ -213,7 +213,7 @@ def test_a_worker_waits_for_its_head_and_can_be_stopped_meanwhile(bench: Bench) 
     assert bench.status()["state"] in ENDED
 
 
-@pytest.mark.sampled
+@pytest.mark.full
 def test_a_process_that_ray_gives_a_rank_is_a_rank_of_its_replica(bench: Bench) -> None:
     """Ray Train does what Member does: it sets these variables in an actor's process that already runs."""
     then = """

@@ -1,5 +1,6 @@
-"""Real torchrun, real gloo, two replicas of two ranks on the loopback interface."""
+"""Two replicas of two ranks on the loopback interface: real torchrun and gloo, or what starts ranks alike without torch."""
 
+import shlex
 import signal
 import sys
 from pathlib import Path
@@ -8,9 +9,11 @@ import pytest
 
 from embedded.ports import free_port
 from tests.process.agent.bench import ENDED, Bench, torch_env
+from tests.support import fake_torchrun
 from tests.support.fake_control_plane import FakeControlPlane
 from tests.support.patience import PATIENCE_SECONDS
 
+FAKE = (sys.executable, str(Path(fake_torchrun.__file__)))
 TRAIN = """
 import os, sys, time
 import torch, torch.distributed as dist
@@ -37,6 +40,9 @@ for step in range(5):
 """
 
 
+SOAK = pytest.mark.soak(guards=("agent/output", "agent/ranks"))
+
+
 def start_four(bench: Bench, *arguments: str, launcher: tuple[str, ...] = ("torchrun",), script: str = TRAIN) -> None:
     port = free_port()
     for index in range(2):
@@ -57,9 +63,7 @@ def wait_ended(bench: Bench, *indices: int) -> None:
     ("launcher", "script"),
     [
         (("torchrun",), TRAIN),
-        pytest.param(
-            (sys.executable, "-m", "torch.distributed.launch", "--use_env"), PRINTS, marks=pytest.mark.sampled
-        ),
+        pytest.param((sys.executable, "-m", "torch.distributed.launch", "--use_env"), PRINTS, marks=pytest.mark.full),
     ],
     ids=["torchrun", "torch.distributed.launch"],
 )
@@ -77,14 +81,15 @@ def test_four_ranks_train_and_are_reported_separately(
     assert [bench.status(index)["state"] for index in (0, 1)] == ["succeeded", "succeeded"]
 
 
-@pytest.mark.sampled
 def test_a_shell_that_starts_more_ranks_than_the_job_has_reports_them_all(
     bench: Bench, control_plane: FakeControlPlane
 ) -> None:
     script = "import os\nprint('rank', os.environ['RANK'], flush=True)\nif os.environ['RANK'] == '1': raise ValueError('label 17')"
     env = torch_env(0, nodes=1, per_node=1, port=free_port())
-    received = bench.run(["bash", "-c", "torchrun --nproc_per_node=2 x.py"], files={"x.py": script}, env=env)
-    assert received.texts(0)[:1] in (["rank 0"], [])  # torchrun may stop it before it prints
+    received = bench.run(
+        ["bash", "-c", shlex.join([*FAKE, "--nproc_per_node=2", "x.py"])], files={"x.py": script}, env=env
+    )
+    assert received.texts(0)[:1] in (["rank 0"], [])  # it may be stopped before it prints
     assert received.texts(1)[0] == "rank 1" and received.texts(1)[-1].endswith("ValueError: label 17")
     assert received.end_of(1)["exit_code"] == 1
     assert received.kind("rank", rank=1, state="running")[0]["local_world_size"] == 2
@@ -98,7 +103,45 @@ def first_failing(control_plane: FakeControlPlane) -> int:
     return min(own, key=lambda one: one["at"])["rank"]
 
 
-@pytest.mark.parametrize("repetition", [0, *(pytest.param(number, marks=pytest.mark.long) for number in (1, 2))])
+# Loses its connection when rank 3 is gone, as gloo does.
+LOSES = """
+import os, sys, time
+rank = int(os.environ["RANK"])
+place = os.environ["MEET"]
+open(f"{place}/here-{rank}", "w")
+while not all(os.path.exists(f"{place}/here-{one}") for one in range(4)):
+    time.sleep(0.02)
+if rank == 3:
+    open(f"{place}/pid", "w").write(str(os.getpid()))
+    raise RuntimeError("boom")
+def is_there():
+    with open(f"{place}/pid") as file:
+        return os.path.exists("/proc/" + file.read())
+while not os.path.exists(f"{place}/pid") or is_there():
+    time.sleep(0.02)
+raise RuntimeError("[../gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:3244")
+"""
+
+
+def test_the_rank_that_raised_is_told_from_those_that_lost_their_connection(
+    bench: Bench, control_plane: FakeControlPlane, tmp_path: Path
+) -> None:
+    for index in range(2):
+        env = {**torch_env(index, port=free_port()), "MEET": str(tmp_path)}
+        folder = bench.replica([*FAKE, "x.py"], index=index, files={"x.py": LOSES}, processes=2, env=env)
+        bench.start(folder)
+    wait_ended(bench)
+    assert first_failing(control_plane) == 3
+    ends = [control_plane.of(f"worker-{rank // 2}").end_of(rank) for rank in range(4)]
+    # The first of two to lose its connection may have the other one stopped.
+    lost = [one for one in ends[:2] if one["is_connection_error"] and not one["is_stopped"]]
+    assert lost and {one["exit_code"] for one in lost} == {1}
+    assert (ends[3]["exit_code"], ends[3]["is_connection_error"], ends[3]["is_stopped"]) == (1, False, False)
+
+
+@pytest.mark.parametrize(
+    "repetition", [pytest.param(0, marks=pytest.mark.full), *(pytest.param(number, marks=SOAK) for number in (1, 2))]
+)
 def test_the_rank_that_raised_is_found_among_the_ranks_it_brought_down(
     bench: Bench, control_plane: FakeControlPlane, repetition: int
 ) -> None:
@@ -112,6 +155,7 @@ def test_the_rank_that_raised_is_found_among_the_ranks_it_brought_down(
     assert end["error_at"] <= end["at"]
 
 
+@pytest.mark.full  # with another launcher: test_ranks.py
 def test_a_rank_that_ignores_sigterm_is_killed_and_marked_as_stopped(
     bench: Bench, control_plane: FakeControlPlane
 ) -> None:
@@ -127,7 +171,7 @@ def test_a_rank_that_ignores_sigterm_is_killed_and_marked_as_stopped(
     assert all(one["is_stopped"] for one in ends)
 
 
-@pytest.mark.long  # tests/system/stack/test_training.py suspends and resumes it through the whole installation
+@pytest.mark.full  # tests/system/stack/test_training.py suspends and resumes it through the whole installation
 def test_the_example_saves_when_stopped_and_resumes_from_its_checkpoint(
     bench: Bench, control_plane: FakeControlPlane
 ) -> None:

@@ -90,7 +90,7 @@ def job(transactional_db: None, lab: Lab) -> Job:
     return lab.running()
 
 
-@pytest.fixture(params=[one_after_the_other, pytest.param(side_by_side, marks=pytest.mark.sampled)])
+@pytest.fixture(params=[one_after_the_other, pytest.param(side_by_side, marks=pytest.mark.full)])
 def follow(request: pytest.FixtureRequest) -> Follow:
     return request.param  # type: ignore[no-any-return]
 

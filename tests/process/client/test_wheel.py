@@ -28,7 +28,7 @@ def test_it_is_the_same_in_every_process():
     assert done.stdout.strip() == client_wheel.wheel().digest
 
 
-@pytest.mark.parametrize("how", ["by its address", pytest.param("by the page of links", marks=pytest.mark.sampled)])
+@pytest.mark.parametrize("how", ["by its address", pytest.param("by the page of links", marks=pytest.mark.full)])
 def test_pip_installs_it_and_its_command_reaches_the_server(transactional_db, people, tmp_path, how):
     subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "venv")], check=True)
     python = tmp_path / "venv/bin/python"
