@@ -3,8 +3,6 @@
 import importlib
 import pkgutil
 
-import pytest
-
 import bench
 from bench.__main__ import NAMES
 
@@ -12,9 +10,10 @@ SCRIPTS = {"__main__", "timed"}  # what they do happens on import
 MODULES = sorted(module.name for module in pkgutil.iter_modules(bench.__path__) if module.name not in SCRIPTS)
 
 
-@pytest.mark.parametrize("name", MODULES)
-def test_a_module_of_the_benchmarks_can_be_imported(name):
-    importlib.import_module(f"bench.{name}")
+def test_every_module_of_the_benchmarks_can_be_imported():
+    assert len(MODULES) > 20
+    for name in MODULES:
+        importlib.import_module(f"bench.{name}")
 
 
 def test_every_named_benchmark_has_a_module():
