@@ -13,11 +13,13 @@ from hypothesis import HealthCheck, settings
 from accounts.models import Membership, Role, Team, User
 from agent.build import build
 from queues.models import Queue
+from tests.support import servers
 from tests.support.builders import Lab
 from tests.support.fake_control_plane import FakeControlPlane
 from tests.support.site import Site, serve_many, settle
 
 pytest.register_assert_rewrite("tests.support.framework_jobs")
+django_db_setup = servers.django_db_setup  # here, because in a plugin it would lose to pytest-django's
 
 # The duration of an example depends on the machine.
 settings.register_profile("ours", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
