@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import sys
 from html.parser import HTMLParser
 
 import pytest
@@ -12,10 +13,8 @@ from accounts.models import Team, Token
 from common.text import inert, plain
 from jobs.ingest import apply
 from jobs.models import Job, JobEvent, Replica
-from tests.browser.conftest import chromium, context, page, site  # noqa: F401 - fixtures
-from tests.process.client.terminal import command, on_a_terminal
+from tests.process.client.terminal import on_a_terminal
 from tests.support.builders import Lab, batch, identity, item, log_item
-from tests.support.site import serve
 
 SCRIPT = "<script>alert('x')</script>"
 HOSTILE = [
@@ -252,23 +251,34 @@ VERBS = (
 NAME = "n\x1b[2J\x07\x9b31m\u202e\r"
 
 
-@pytest.mark.sampled  # tests/process/client/test_cli_reading.py shows it in its own process
-def test_the_command_line_prints_no_terminal_escape_sequences(transactional_db, people, lab, tmp_path):
+# Each verb in turn in one process, since to start one takes longer than the verb.
+EACH = """
+import json, sys
+from muster.cli import cli
+for words in json.loads(sys.argv[1]):
+    try:
+        cli.main(words, prog_name="muster")
+    except SystemExit as end:
+        print(f"ended with {end.code}")
+    print("=" * 20, flush=True)
+"""
+
+
+def test_the_command_line_prints_no_terminal_escape_sequences(site, people, lab, tmp_path):
     """The real server and the real command, at a terminal; the names are ones that no form would accept."""
     job = hostile_job(lab)
     Job.objects.filter(pk=job.pk).update(name=NAME)
     Team.objects.filter(pk=lab.queue.team_id).update(name=NAME)
     type(lab.queue).objects.update(name=NAME)
     type(people.owner).objects.filter(pk=people.owner.pk).update(username=NAME)
-    with serve() as served:
-        token = Token.issue(people.owner, NAME, scope="manage")[1]
-        own = {"MUSTER_URL": served.url, "MUSTER_TOKEN": token, "MUSTER_CONFIG": str(tmp_path / "config.json")}
-        # Without the command's own colours, so that every escape sequence in the output is a hostile one.
-        env = {**os.environ, **own, "NO_COLOR": "1", "TERM": "xterm", "COLUMNS": "400"}
-        shown = {
-            verb: on_a_terminal(command(*verb.format(pk=job.pk, queue=NAME).split(" ")), env=env) for verb in VERBS
-        }
-    for verb, text in shown.items():
+    token = Token.issue(people.owner, NAME, scope="manage")[1]
+    own = {"MUSTER_URL": site.url, "MUSTER_TOKEN": token, "MUSTER_CONFIG": str(tmp_path / "config.json")}
+    # Without the command's own colours, so that every escape sequence in the output is a hostile one.
+    env = {**os.environ, **own, "NO_COLOR": "1", "TERM": "xterm", "COLUMNS": "400"}
+    asked = [verb.format(pk=job.pk, queue=NAME).split(" ") for verb in VERBS]
+    *shown, rest = on_a_terminal([sys.executable, "-c", EACH, json.dumps(asked)], env=env).split("=" * 20)
+    assert rest.strip() == ""
+    for verb, text in zip(VERBS, shown, strict=True):
         assert not STEERING_A_TERMINAL.search(text.replace("\r\n", "\n")), (verb, text)
         assert "Traceback" not in text, (verb, text)
         # The text is really there; a headline once lost whole escape sequences, not only their first characters.
@@ -279,29 +289,3 @@ def test_plain_keeps_ordinary_unicode_text():
     for text in ("naïve — 训练 🚀 עברית العربية", "tab\tstays", "a\u200fb\u200ec"):
         assert plain(text) == text
         assert inert(text.encode()).decode() == text
-
-
-def test_a_browser_executes_none_of_it(page, site, transactional_db, people):  # noqa: F811
-    """No dialog opens, and the console has no error: a script blocked by our policy would be one."""
-    from queues.models import Queue
-
-    job = hostile_job(Lab(Queue.objects.get(name="default"), people.owner))
-    opened: list[str] = []
-    page.on("dialog", lambda dialog: (opened.append(dialog.message), dialog.dismiss()))
-    before = Job.objects.values_list("cancel_requested_at", flat=True).get(pk=job.pk)
-    for path in (
-        "/jobs",
-        f"/jobs/{job.pk}",
-        f"/jobs/{job.pk}?view=list",
-        f"/jobs/{job.pk}/logs",
-        f"/jobs/new?from={job.pk}",
-        "/queues",
-    ):
-        page.goto(path)
-        page.evaluate("document.body.dispatchEvent(new Event('live-sync'))")
-        page.wait_for_load_state()
-        assert page.locator("script:not([src])").count() == 0
-    for cell in page.locator("[title]").all()[:5]:
-        cell.hover()
-    assert opened == []
-    assert Job.objects.values_list("cancel_requested_at", flat=True).get(pk=job.pk) == before
