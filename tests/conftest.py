@@ -115,9 +115,9 @@ def lab(queue, people) -> Lab:
     return Lab(queue, people.owner)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def shared_site(django_db_setup, django_db_blocker) -> Iterator[Site]:
-    """One web process for the tests of a file: to start it takes seconds of CPU."""
+    """One web process for all tests that need no settings of their own: to start it takes seconds of CPU."""
     with django_db_blocker.unblock(), serve_many() as site:
         yield site
 

@@ -23,7 +23,6 @@ from tests.conftest import make_user
 from tests.contract import shape
 from tests.contract.test_release_before import BEFORE
 from tests.support.builders import batch, identity, item, log_item
-from tests.support.site import serve
 
 # operation: the client's method and the verb that do it
 CLIENT = {
@@ -139,20 +138,19 @@ class Script(logging.Handler):
 
 
 @pytest.fixture
-def script(transactional_db, people, tmp_path, monkeypatch):
+def script(site, people, tmp_path, monkeypatch):
     for name in ("MUSTER_URL", "MUSTER_TOKEN", "MUSTER_SERVER", "MUSTER_QUEUE"):
         monkeypatch.delenv(name, raising=False)
-    with serve() as site:
-        found = Script(site.url, Token.issue(people.admin, "script", scope="manage")[1], tmp_path)
-        logger = logging.getLogger("httpx")
-        monkeypatch.setattr(logger, "level", logging.INFO)
-        logger.addHandler(found)
-        send = httpx.Client.send
-        monkeypatch.setattr(
-            httpx.Client, "send", lambda *words, **named: found.sent.append(words[1]) or send(*words, **named)
-        )
-        yield found
-        logger.removeHandler(found)
+    found = Script(site.url, Token.issue(people.admin, "script", scope="manage")[1], tmp_path)
+    logger = logging.getLogger("httpx")
+    monkeypatch.setattr(logger, "level", logging.INFO)
+    logger.addHandler(found)
+    send = httpx.Client.send
+    monkeypatch.setattr(
+        httpx.Client, "send", lambda *words, **named: found.sent.append(words[1]) or send(*words, **named)
+    )
+    yield found
+    logger.removeHandler(found)
 
 
 @pytest.fixture

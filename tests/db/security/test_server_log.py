@@ -1,23 +1,27 @@
 """The server's log contains no secrets, and no line of it can be forged."""
 
 import io
+import json
 import logging
 import os
 import re
 import subprocess
 import sys
+from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
+from django.core.management import call_command
 from django.db import DatabaseError, connection, transaction
 
-from accounts.models import Token
+from accounts.models import AuditEntry, Token
 from common.telemetry.redaction import Redacted
 from controlplane.celery import app as celery_app
 from controlplane.operations import processes
 from jobs.core.agent_identity import AgentIdentity
 from jobs.ingest import agent_tokens
+from tests.conftest import make_user
 from tests.support import site as pages_site
 from tests.support.patience import PATIENCE_SECONDS
 
@@ -177,26 +181,61 @@ def test_a_request_cannot_forge_a_line():
     assert "\\n2026-01-01" in text and "\x1b" not in text and "\u202e" not in text
 
 
-@pytest.mark.django_db(transaction=True)
-def test_a_real_server_at_debug_level_logs_no_secrets(people, tmp_path, monkeypatch):
-    """Right and wrong logins, right and wrong tokens and a broken body; then its whole standard error is searched."""
-    monkeypatch.setenv("MUSTER_LOG_LEVEL", "DEBUG")
-    log = tmp_path / "log"
-    with log.open("wb") as file:
-        monkeypatch.setattr(
-            pages_site.subprocess,
-            "Popen",
-            lambda *args, **kwargs: _popen(*args, **{**kwargs, "stderr": file, "stdout": file}),
+@dataclass(frozen=True)
+class Written:
+    events: list[dict]  # of standard output
+    log: str
+    secrets: list[str]
+    audit_id: int  # of the sign-in
+
+
+@pytest.fixture(scope="module")
+def written(django_db_setup, django_db_blocker, tmp_path_factory) -> Written:
+    """What a server at its most talkative writes to each stream while clients use it."""
+    out, err = (tmp_path_factory.mktemp("log") / name for name in ("out", "err"))
+    with (
+        django_db_blocker.unblock(),
+        pytest.MonkeyPatch.context() as patch,
+        out.open("wb") as stdout,
+        err.open("wb") as stderr,
+    ):
+        patch.setattr(
+            pages_site.subprocess, "Popen", lambda *a, **k: _popen(*a, **{**k, "stdout": stdout, "stderr": stderr})
         )
-        with pages_site.serve() as site:
-            secrets = visit(site)
-    text = log.read_text(errors="replace")
+        try:
+            make_user("owner")
+            with pages_site.serve(MUSTER_LOG_LEVEL="DEBUG", MUSTER_EVENT_LOG="stdout") as site:
+                secrets = visit(site)
+            audit_id = AuditEntry.objects.filter(act="login").earliest("pk").pk
+        finally:
+            call_command("flush", verbosity=0, interactive=False)
+    events = [json.loads(line) for line in out.read_text().splitlines()]
+    return Written(events, err.read_text(errors="replace"), secrets, audit_id)
+
+
+def test_a_real_server_at_debug_level_logs_no_secrets(written):
+    """Right and wrong logins, right and wrong tokens and a broken body; then its whole standard error is searched."""
+    text = written.log
     assert len(text) > 500, "nothing was logged, so nothing is shown"
     assert "AXES" in text and "an unknown name from 127.0.0.1" in text
     assert not re.search(r"\beve\b", text)  # not a known user: it may be a password typed into the wrong field
     assert "AXES: New login failure by owner from 127.0.0.1" in text
-    for secret in secrets:
+    for secret in written.secrets:
         assert secret not in text
+
+
+def test_a_real_server_logs_its_events_as_json_lines(written):
+    told = [(one["source"], one["message"]) for one in written.events]
+    assert ("muster.events", "login") in told and ("muster.events", "login.failed") in told
+    login = next(one for one in written.events if one["message"] == "login")
+    assert (login["actor_name"], login["ip"], login["after"]) == ("owner", "127.0.0.1", {"way": "page"})
+    assert login["audit_id"] == written.audit_id
+    assert any(source.startswith("axes") and "an unknown name" in text for source, text in told)
+    assert not any("eve " in f"{text} " for source, text in told if source.startswith("axes"))
+    assert any(one["source"] == "django.security.csrf" and one["status"] == 403 for one in written.events)
+    assert any(one["source"] == "django.request" and one["status"] == 404 for one in written.events)
+    for secret in written.secrets:
+        assert secret not in str(written.events)
 
 
 _popen = subprocess.Popen
@@ -225,8 +264,10 @@ def visit(site) -> list[str]:
     httpx.post(
         f"{site.url}/api/v1/login",
         json={"username": "eve", "password": "a-wrong-password-of-eve"},
+        headers={"User-Agent": 'evil"}'},
         timeout=PATIENCE_SECONDS,
     )
+    httpx.get(f"{site.url}/nowhere", timeout=PATIENCE_SECONDS)
     known = {"username": "owner", "password": "a-wrong-password-of-eve"}
     httpx.post(f"{site.url}/api/v1/login", json=known, timeout=PATIENCE_SECONDS)
     httpx.post(
@@ -237,9 +278,8 @@ def visit(site) -> list[str]:
     return [token, forged, "owner-has-a-password", "a-wrong-password-of-eve", *cookies, os.environ["MUSTER_SECRET_KEY"]]
 
 
-def test_the_server_sends_no_server_header(people, transactional_db):
-    with pages_site.serve() as site:
-        assert "server" not in httpx.get(f"{site.url}/healthz", timeout=PATIENCE_SECONDS).headers
+def test_the_server_sends_no_server_header(shared_site):
+    assert "server" not in httpx.get(f"{shared_site.url}/healthz", timeout=PATIENCE_SECONDS).headers
 
 
 def test_the_start_command_hides_the_server_header_and_bounds_heads():

@@ -29,20 +29,13 @@ from tests.support.patience import PATIENCE_SECONDS
 from tests.support.site import Site, serve
 
 POOL = 8  # connections of the web process, the default
-SECONDS = "20"  # how long the web process waits for the database
-SHORT = "2"  # for tests with a stopped Postgres; changes nothing else
+SHORT = "2"  # seconds for the database, with a stopped Postgres; changes nothing else
 BEGAN = 1_763_700_000
 
 
 @pytest.fixture
 def world(transactional_db, lab, people) -> AccessFixture:
     return AccessFixture(lab, people)
-
-
-@pytest.fixture
-def site(world, request) -> Iterator[Site]:
-    with serve(MUSTER_DB_POOL=str(POOL), MUSTER_DB_SECONDS=getattr(request, "param", SECONDS)) as site:
-        yield site
 
 
 class Asked(NamedTuple):
@@ -171,7 +164,7 @@ def test_an_unread_answer_holds_no_database_connection(doors, site, world, path)
 @contextmanager
 def stopped_postgres() -> Iterator[None]:
     """Suspends the server and all its children: clients get no answer at all."""
-    (_, running), *_ = servers.running
+    (_, running), *_ = servers.reserved
     parent = psutil.Process(running.running["postgres"].pid)
     family = [parent]
     # If anything hangs, this test still ends.
@@ -194,8 +187,15 @@ def stopped_postgres() -> Iterator[None]:
             one.resume()
 
 
-@pytest.mark.parametrize("site", [SHORT], indirect=True)
-def test_every_route_answers_while_postgres_is_stopped(doors, site, world):
+@pytest.fixture
+def impatient(world) -> Iterator[Doors]:
+    """Doors of a web process that does not wait long for the database."""
+    with serve(MUSTER_DB_SECONDS=SHORT) as site, closing(Doors(site, world)) as doors:
+        yield doors
+
+
+def test_every_route_answers_while_postgres_is_stopped(impatient, world):
+    doors = impatient
     with waiters(doors, world, statuses=(200, 503)), stopped_postgres():
         assert doors.ask("GET", "healthz").status == 200
         answers = walk(doors, ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"))

@@ -6,14 +6,12 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.support.patience import PATIENCE_SECONDS
-from tests.support.site import serve
 
 
-@pytest.fixture(scope="module")
-def address(django_db_setup, django_db_blocker):
-    with django_db_blocker.unblock(), serve() as site:
-        parts = urlsplit(site.url)
-        yield parts.hostname, parts.port
+@pytest.fixture
+def address(shared_site):
+    parts = urlsplit(shared_site.url)
+    return parts.hostname, parts.port
 
 
 LAST = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"

@@ -15,7 +15,6 @@ from accounts.access import Access
 from common.signals import doorbell, hints
 from common.signals.hints import HEARTBEAT, SYNC, Hub, Listener
 from controlplane import live
-from tests.support.site import serve
 
 STREAMS = 200
 SOMEBODY = Access(1, None, session="x")
@@ -123,12 +122,6 @@ def test_an_idle_stream_sends_heartbeats():
 
 def test_hints_require_a_session(db):
     assert Client().get("/live").status_code == 401
-
-
-@pytest.fixture
-def site(transactional_db, people):
-    with serve() as site:
-        yield site
 
 
 def test_a_stream_starts_with_sync_and_sends_hints_of_the_users_teams(site, team, people):

@@ -24,18 +24,11 @@ from queues.models import Queue
 from tests.support import packs
 from tests.support.builders import identity
 from tests.support.patience import PATIENCE_SECONDS
-from tests.support.site import Site, serve
 from workspaces import reading
 from workspaces.models import Blob, Pack, TeamStore, Workspace
 
 pytestmark = pytest.mark.django_db(transaction=True)
 FILES = 10_000
-
-
-@pytest.fixture(scope="module")
-def site(django_db_setup, django_db_blocker) -> Iterator[Site]:
-    with django_db_blocker.unblock(), serve() as found:
-        yield found
 
 
 @pytest.fixture(autouse=True)
