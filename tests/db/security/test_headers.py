@@ -1,17 +1,22 @@
 """The security headers of every answer: pages, API, refusals and static files alike."""
 
 import os
+import runpy
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 from django.test import Client, override_settings
 
 from accounts.models import Token
+from common.startup_checks import announce, exposure
 from tests.db.security import routes
 from tests.db.security.routes import API, PAGE, TABLE, AccessFixture
 from tests.support import seed
 
+ROOT = Path(__file__).resolve().parents[3]
 ADDRESSES = [
     "/login",
     "/jobs",
@@ -89,44 +94,58 @@ def test_with_https_strict_transport_security_is_sent(client, db):
     assert "max-age=31536000" in said and "includeSubDomains" in said
 
 
-PRINT_COOKIES = """
-import django; django.setup()
-from django.conf import settings as s
-from common.startup_checks import exposure
-print(s.SESSION_COOKIE_NAME, s.CSRF_COOKIE_NAME, s.SESSION_COOKIE_SECURE, s.CSRF_COOKIE_SECURE,
-      s.SESSION_COOKIE_HTTPONLY, s.SESSION_COOKIE_SAMESITE, s.DEBUG, *(one.id for one in exposure()))
-"""
+def settings_with(monkeypatch, **environment: str) -> dict[str, Any]:
+    """The settings as the module reads them with this environment, without replacing those of this process."""
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    return runpy.run_path(str(ROOT / "controlplane/settings.py"), run_name="controlplane.other_settings")
 
 
-def settings_with(**environment: str) -> list[str]:
-    """The settings as read with this environment, in a separate process."""
-    environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "controlplane.settings", **environment}
-    ended = subprocess.run([sys.executable, "-c", PRINT_COOKIES], env=environment, capture_output=True, text=True)
-    assert ended.returncode == 0, ended.stderr
-    return ended.stdout.split()
+def test_with_https_cookies_are_bound_to_the_host(monkeypatch):
+    found = settings_with(monkeypatch, MUSTER_HTTPS="1", MUSTER_ALLOWED_HOSTS="m.example")
+    assert found["SESSION_COOKIE_NAME"] == "__Host-muster-session" and found["CSRF_COOKIE_NAME"] == "__Host-muster-csrf"
+    assert found["SESSION_COOKIE_SECURE"] is found["CSRF_COOKIE_SECURE"] is found["SESSION_COOKIE_HTTPONLY"] is True
+    assert found["SESSION_COOKIE_SAMESITE"] == "Lax" and found["DEBUG"] is False
 
 
-def test_with_https_cookies_are_bound_to_the_host():
-    names = ["__Host-muster-session", "__Host-muster-csrf"]
-    assert settings_with(MUSTER_HTTPS="1", MUSTER_ALLOWED_HOSTS="m.example") == [
-        *names,
-        *["True", "True", "True", "Lax", "False"],
+def exposed(monkeypatch, settings, **environment: str) -> list[str]:
+    found = settings_with(monkeypatch, **environment)
+    for name in ("ALLOWED_HOSTS", "MUSTER_HTTPS", "DEBUG"):
+        setattr(settings, name, found[name])
+    return [one.id for one in exposure()]
+
+
+@pytest.mark.parametrize("hosts", ["m.example", "*"])
+def test_serving_other_hosts_without_https_is_a_warning(monkeypatch, settings, hosts):
+    assert exposed(monkeypatch, settings, MUSTER_ALLOWED_HOSTS=hosts) == ["muster.W001"]
+    assert exposed(monkeypatch, settings, MUSTER_ALLOWED_HOSTS=hosts, MUSTER_DEBUG="1") == [
+        "muster.W001",
+        "muster.E001",
     ]
+    assert exposed(monkeypatch, settings, MUSTER_ALLOWED_HOSTS=hosts, MUSTER_DEBUG="0", MUSTER_HTTPS="1") == []
 
 
-def test_serving_other_hosts_without_https_is_a_warning():
-    assert settings_with(MUSTER_ALLOWED_HOSTS="m.example")[-1] == "muster.W001"
-    assert settings_with(MUSTER_ALLOWED_HOSTS="*")[-1] == "muster.W001"
-    assert settings_with(MUSTER_ALLOWED_HOSTS="127.0.0.1,localhost,[::1]")[-1] == "False"
+def test_serving_only_this_machine_is_no_warning(monkeypatch, settings):
+    assert exposed(monkeypatch, settings, MUSTER_ALLOWED_HOSTS="127.0.0.1,localhost,[::1]") == []
 
 
 def test_the_web_process_warns_at_startup_and_refuses_debug_for_other_hosts():
+    """One real start, since the import itself must do it; the warning comes first."""
     start = [sys.executable, "-c", "import controlplane.asgi"]
-    open_to_all = {**os.environ, "DJANGO_SETTINGS_MODULE": "controlplane.settings", "MUSTER_ALLOWED_HOSTS": "m.example"}
-    loud = subprocess.run(start, env=open_to_all, capture_output=True, text=True)
-    assert loud.returncode == 0 and "!!!!!!!!" in loud.stderr and "without HTTPS" in loud.stderr
-    refused = subprocess.run(start, env={**open_to_all, "MUSTER_DEBUG": "1"}, capture_output=True, text=True)
-    assert refused.returncode == 1 and "MUSTER_DEBUG" in refused.stderr
+    exposed = {
+        "DJANGO_SETTINGS_MODULE": "controlplane.settings",
+        "MUSTER_ALLOWED_HOSTS": "m.example",
+        "MUSTER_DEBUG": "1",
+    }
+    refused = subprocess.run(start, env={**os.environ, **exposed}, capture_output=True, text=True)
+    assert "!!!!!!!!" in refused.stderr and "without HTTPS" in refused.stderr
+    assert refused.returncode == 1 and "MUSTER_DEBUG" in refused.stderr.splitlines()[-1]
+
+
+def test_a_warning_alone_does_not_prevent_the_start(settings, caplog):
+    settings.ALLOWED_HOSTS, settings.MUSTER_HTTPS, settings.DEBUG = ["m.example"], False, False
+    announce()
+    assert "without HTTPS" in caplog.text
 
 
 def test_djangos_deployment_check_passes():
