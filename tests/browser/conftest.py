@@ -18,8 +18,9 @@ NO_POLLING = (
 )
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def chromium():
+    """One for all tests; each has a context of its own."""
     path = need_chromium()
     # Playwright's event loop runs in this thread until it is stopped; Django would refuse to touch the database from it.
     with sync_playwright() as playwright, pytest.MonkeyPatch.context() as patch:
