@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from django.contrib.auth.hashers import get_hasher, make_password
+from django.db.backends.postgresql.operations import DatabaseOperations
 from django.test import Client
 from hypothesis import HealthCheck, settings
 
@@ -39,6 +40,20 @@ def control_plane() -> Iterator[FakeControlPlane]:
     control_plane.up()
     yield control_plane
     control_plane.down()
+
+
+def _deletes(self, style, tables, *, reset_sequences=False, allow_cascade=False) -> list[str]:
+    """In place of TRUNCATE, which makes two new files for each of fifty tables: that took ten times as long."""
+    quoted = [self.quote_name(table) for table in tables]
+    return ["SET LOCAL session_replication_role = replica", *(f"DELETE FROM {one}" for one in quoted)]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def emptied_by_deletes() -> Iterator[None]:
+    """How tests with real transactions leave the database."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DatabaseOperations, "sql_flush", _deletes)
+        yield
 
 
 @dataclass

@@ -16,7 +16,7 @@ from tests.support.patience import PATIENCE_SECONDS
 
 @pytest.fixture
 def redis_pid() -> int:
-    (_, running), *_ = servers.running
+    (_, running), *_ = servers.reserved
     return running.running["redis"].pid
 
 
