@@ -10,6 +10,7 @@ from accounts import tokens
 from accounts.models import AuditEntry, Membership, Role, Scope, Team, Token, User
 from accounts.permissions import Act, is_platform_admin, may, readable_teams, teams_where
 from accounts.roles import ALLOWED, SCOPES, SESSION
+from accounts.session_store import SessionStore
 from common.errors import InvalidInput, NotAllowed
 
 pytestmark = pytest.mark.django_db
@@ -214,3 +215,17 @@ def test_the_query_count_of_a_token_list_is_constant(api, people, django_assert_
     using = api("owner")
     with django_assert_max_num_queries(4):
         assert len(using.get("/tokens").json()["results"]) == 31
+
+
+def new_session_key() -> str:
+    session = SessionStore()
+    session.create()
+    return session.session_key
+
+
+def test_tokens_and_session_keys_have_enough_entropy(people):
+    texts = {Token.issue(people.owner, "x")[1] for _ in range(50)}
+    assert len(texts) == 50 and min(len(text) for text in texts) >= len(Token.PREFIX) + 43  # 43 x 6 bits
+    keys = {new_session_key() for _ in range(50)}
+    assert len(keys) == 50 and {len(key) for key in keys} == {32}  # of 36 letters and digits: 165 bits
+    assert len(Token.digest_of("x")) == 64

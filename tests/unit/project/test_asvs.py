@@ -10,8 +10,6 @@ from django.conf import settings
 from django.contrib.auth.hashers import PBKDF2PasswordHasher
 from django.utils.module_loading import import_string
 
-from accounts.models import Token
-from accounts.session_store import SessionStore
 from accounts.signin.password_rules import OF_THE_HOUSE
 from controlplane import settings as real
 
@@ -83,17 +81,3 @@ def test_passwords_are_hashed_with_pbkdf2_and_enough_iterations():
     first = import_string(real.PASSWORD_HASHERS[0])  # only tests hash cheaply
     assert issubclass(first, PBKDF2PasswordHasher) and first.iterations == PBKDF2PasswordHasher.iterations
     assert PBKDF2PasswordHasher.iterations >= 600_000 and PBKDF2PasswordHasher.algorithm == "pbkdf2_sha256"
-
-
-def new_session_key() -> str:
-    session = SessionStore()
-    session.create()
-    return session.session_key
-
-
-def test_tokens_and_session_keys_have_enough_entropy(people):
-    texts = {Token.issue(people.owner, "x")[1] for _ in range(50)}
-    assert len(texts) == 50 and min(len(text) for text in texts) >= len(Token.PREFIX) + 43  # 43 x 6 bits
-    keys = {new_session_key() for _ in range(50)}
-    assert len(keys) == 50 and {len(key) for key in keys} == {32}  # of 36 letters and digits: 165 bits
-    assert len(Token.digest_of("x")) == 64

@@ -34,7 +34,7 @@ CHANGED = {
     "tests/simulation/world.py": {"unit", "simulation"},
     "tests/db/web/test_list.py": {"unit", "db"},
     "tests/contract/test_clusters.py": {"unit", "db", "contract", "cluster"},  # by import
-    "tests/browser/conftest.py": {"unit", "db", "browser"},  # tests/db/security has a browser too
+    "tests/browser/conftest.py": {"unit", "browser"},
     "templates/jobs/_verdict.html": ALL,
     "static/live.js": ALL,
     "helm/muster/values.yaml": ALL,
