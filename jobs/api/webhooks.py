@@ -1,4 +1,4 @@
-"""/api/v1/teams/TEAM/webhooks: webhooks of a team, and what they were told. URL and secret are never returned again."""
+"""/api/v1/teams/TEAM/webhooks: webhooks of a team, and their deliveries. URL and secret are never returned again."""
 
 from typing import Any
 
@@ -70,7 +70,7 @@ class NewWebhook(WebhookFields):
     )
     events = BoundedList(
         child=serializers.ChoiceField(choices=CHOICES), allow_empty=False, max_length=len(CHOICES),
-        help_text="what it is told of: start, end (however it ends), failure (also of an attempt that is tried again)",
+        help_text="events that it receives: start, end (however it ends), failure (also of an attempt that is tried again)",
     )  # fmt: skip
 
 

@@ -87,7 +87,7 @@ _ROWS = (
            least=0, most=100, remedy="use 0 for no retries"),
     _exit_codes("retry_on", "Retry only on exit codes", "retries only if the process that failed first ended with one of these exit codes (128 + n for signal n), such as 75"),
     _exit_codes("never_retry_on", "Never retry on exit codes", "no retry if the process that failed first ended with one of these exit codes (128 + n for signal n), such as 2"),
-    Field("notify", Type.LIST, "Webhooks", "names of the team's webhooks that are told of this job, besides those that are told of every job"),
+    Field("notify", Type.LIST, "Webhooks", "names of the team's webhooks to notify of this job, besides those that are notified of every job"),
     whole("priority", "Priority", "jobs with a higher priority start first within the queue",
            least=-1000, most=1000, remedy="the default is 0; higher starts first"),
     whole("grace_seconds", "Grace period, seconds", "time between the request to stop (SIGTERM) and SIGKILL, in seconds",

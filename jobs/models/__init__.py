@@ -1,4 +1,4 @@
-"""The rows of jobs: intent and phase, replicas and ranks, their output, and who is told of it.
+"""The rows of jobs: intent and phase, replicas and ranks, their output, and its notifications.
 
 Postgres guards the invariants declared here.
 """

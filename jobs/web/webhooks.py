@@ -1,4 +1,4 @@
-"""/teams/NAME/webhooks, and one webhook: what it was told, and what administrators may do with it."""
+"""/teams/NAME/webhooks, and one webhook: its deliveries, and what administrators may do with it."""
 
 from typing import Any
 

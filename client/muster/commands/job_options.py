@@ -58,7 +58,7 @@ OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option("--retries", "max_retries", metavar="N", type=COUNT_OR_NONE,
                  help="Retry up to N times after failures."),
     click.option("--notify", metavar="NAME", multiple=True,
-                 help="Webhook of the team that is told of this job; may be repeated."),
+                 help="Webhook of the team to notify of this job; may be repeated."),
     click.option("--priority", metavar="N", type=int, help="Jobs with higher numbers start first within the queue."),
     click.option("--deadline", "deadline_seconds", metavar="S", type=COUNT, help="Stop the job after S seconds."),
     click.option("--grace", "grace_seconds", metavar="S", type=COUNT_OR_NONE,

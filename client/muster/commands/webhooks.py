@@ -1,4 +1,4 @@
-"""muster webhooks: what other programs are told of a team's jobs."""
+"""muster webhooks: notify other programs of a team's jobs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _named(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.group()
 def webhooks() -> None:
-    """Webhooks of a team: addresses that are told when its jobs start, end or fail."""
+    """Webhooks of a team: addresses that are notified when its jobs start, end or fail."""
 
 
 @webhooks.command("list")
@@ -41,7 +41,7 @@ def list_webhooks(*, team: str, output: Output) -> None:
     output.items(
         found,
         ident=lambda one: one.name,
-        headers=("WEBHOOK", "HOST", "FORMAT", "TOLD OF", "JOBS", "STATE"),
+        headers=("WEBHOOK", "HOST", "FORMAT", "EVENTS", "JOBS", "STATE"),
         row=lambda one: (one.name, one.host, one.format, " ".join(one.events), _range(one), _state(one)),
         empty=f"No webhooks: `muster webhooks create {team} NAME --on end --on failure` creates one.",
     )
@@ -82,7 +82,7 @@ def create(*, team: str, name: str, events: tuple[str, ...], url_stdin: bool, ou
 @ON
 @FORMAT
 @RANGE
-@click.option("--switch-on/--switch-off", "is_active", default=None, help="Whether it is told anything.")
+@click.option("--switch-on/--switch-off", "is_active", default=None, help="Whether it receives anything.")
 @click.option("--new-url", is_flag=True, help="Ask for another URL.")
 @URL
 @reading
@@ -135,7 +135,7 @@ def delete(*, team: str, name: str) -> None:
 @click.option("-n", "--limit", metavar="N", type=click.IntRange(min=1), default=20, help="At most so many.")
 @reading
 def deliveries(*, team: str, name: str, limit: int, output: Output) -> None:
-    """List what a webhook was told, newest first."""
+    """List a webhook's deliveries, newest first."""
     with open_client() as client:
         found = list(client.deliveries(team, name, limit=limit))
     now = datetime.now(timezone.utc)
@@ -179,7 +179,7 @@ def _about(found: Webhook) -> list[str]:
         f"webhook {found.name}, {_state(found)}",
         f"host     {found.host}",
         f"format   {found.format}",
-        f"told of  {', '.join(found.events)} of {_range(found)}",
+        f"events   {', '.join(found.events)} of {_range(found)}",
     ]
     if found.old_secret_until:
         lines.append(f"the secret before is valid until {clock(found.old_secret_until)}")

@@ -1,4 +1,4 @@
-"""Operations on webhooks, and what they were told."""
+"""Operations on webhooks and their deliveries."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Webhooks(Session):
         return await self._send(Call("DELETE", _path(team, name), nothing, missing=_missing(team, name)))
 
     def deliveries(self, team: str, name: str, *, limit: int | None = None) -> AsyncIterator[Delivery]:
-        """List what a webhook was told, newest first."""
+        """List a webhook's deliveries, newest first."""
         path, missing = _path(team, name, "deliveries"), _missing(team, name)
         return self._items(page(path, parse=Delivery.parse, missing=missing, limit=page_size(limit)), limit=limit)
 

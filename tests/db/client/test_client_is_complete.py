@@ -268,7 +268,7 @@ def webhooks(script, job):
     assert script.ids("webhooks list nlp") == ["chat"]
     changed = script.read("webhooks set nlp chat --named-only --on start")
     assert (changed["all_jobs"], changed["events"]) == (False, ["start"])
-    assert "told of  start of jobs that name it" in script.run("webhooks show nlp chat")
+    assert "events   start of jobs that name it" in script.run("webhooks show nlp chat")
     assert script.run("webhooks rotate nlp chat -q").startswith("whsec_")
     number = script.run("webhooks test nlp chat -q").strip()
     assert script.ids("webhooks deliveries nlp chat") == [number]
