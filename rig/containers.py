@@ -245,7 +245,9 @@ def _install(*packages: str) -> None:
         raise NoContainers(f"needed are {', '.join(packages)}; install them with this machine's package manager")
     quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     for words in (["update", "-qq"], ["install", "-y", "-qq", "--no-install-recommends", *packages]):
-        done = subprocess.run(["apt-get", *words], env=quiet, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            ["apt-get", "-o", "DPkg::Lock::Timeout=300", *words], env=quiet, capture_output=True, text=True, check=False
+        )
         if done.returncode:
             raise NoContainers(f"apt-get {words[0]} failed: {done.stderr[-2000:]}")
 

@@ -265,7 +265,12 @@ def install() -> None:
     if wanted and shutil.which("apt-get"):
         env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
         for words in (["update"], ["install", "-y", "--no-install-recommends", *wanted]):
-            subprocess.run(["apt-get", "-qq", *words], env=env, capture_output=True)
+            # Another apt may be at work: the machine's own at its start, or a test run beside this one.
+            done = subprocess.run(
+                ["apt-get", "-qq", "-o", "DPkg::Lock::Timeout=300", *words], env=env, capture_output=True, text=True
+            )
+            if done.returncode:
+                print(f"apt-get {words[0]} failed: {done.stderr[-2000:]}", file=sys.stderr)
 
 
 def plugins() -> Path:
