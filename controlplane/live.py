@@ -12,10 +12,10 @@ from accounts.access import Access
 from accounts.permissions import readable_teams
 from common.http.error_responses import refusal
 from common.signals.hints import (
-    COME_AGAIN_SECONDS,
     HEARTBEAT_SECONDS,
     LIFETIME_SECONDS,
     RECHECK_WITHOUT_HINTS_SECONDS,
+    RETRY_AFTER_SECONDS,
     SYNC_WITHOUT_HINTS_SECONDS,
     Listener,
     counted,
@@ -32,7 +32,7 @@ async def stream(request: HttpRequest) -> HttpResponse | StreamingHttpResponse:
     if access is None:
         return HttpResponse(status=401)  # a browser's EventSource does not retry after this
     if words := too_many(access.user):
-        return refusal(request, status=429, detail=words, retry_after=COME_AGAIN_SECONDS)
+        return refusal(request, status=429, detail=words, retry_after=RETRY_AFTER_SECONDS)
     response = StreamingHttpResponse(events(access), content_type="text/event-stream")
     response["Cache-Control"] = "no-store"
     response["X-Accel-Buffering"] = "no"  # nginx buffers streams unless told not to

@@ -33,8 +33,7 @@ from workspaces.models import Workspace
 from workspaces.services import hold
 
 from . import clusters, command_words, frameworks, trust
-from .control import job_secrets as vault
-from .control import scheduler
+from .control import job_secrets, scheduler
 
 KEY_FIELD = "Idempotency-Key"
 KEY_LENGTH = 80
@@ -73,7 +72,7 @@ def submit(
     if workspace is not None and workspace.team_id != queue.team_id:
         raise InvalidInput(Problem("workspace", workspace.pk, f"is not one of team {queue.team}; upload it there"))
     spec = resolve(queue=queue, sent=sent, workspace=workspace)
-    sealed = vault.seal(sent.get("secrets") or {})
+    sealed = job_secrets.seal(sent.get("secrets") or {})
     notes = (*command_words.notes(sent=sent, queue=queue, workspace=workspace), *_changes(spec, sent))
     said = "; ".join(["submitted", *notes])
     try:
@@ -239,7 +238,7 @@ def resume(*, job: Job, by: User) -> Job:
 
 def resubmit(*, job: Job, by: User, idempotency_key: str | None = None) -> tuple[Job, bool]:
     """Submit the same description, secrets and code as a new job, under a new name; keys as for `submit`."""
-    sent = {**job.job_spec.as_sent(), "name": "", "secrets": vault.unseal(job.sealed_secrets)}
+    sent = {**job.job_spec.unchanged_input(), "name": "", "secrets": job_secrets.unseal(job.sealed_secrets)}
     return submit(
         user=by, queue=job.queue, sent=sent, workspace=job.workspace, idempotency_key=idempotency_key, copy_of=job
     )

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from ..errors import Busy
 
-COME_AGAIN_SECONDS = 2
+RETRY_AFTER_SECONDS = 2
 
 
 class _Wait:
@@ -48,7 +48,7 @@ class ThreadTurns:
         return sum(map(_length, self._waiting.values()))
 
     def _busy(self) -> Busy:
-        return Busy(self.words, seconds=COME_AGAIN_SECONDS)
+        return Busy(self.words, seconds=RETRY_AFTER_SECONDS)
 
     def _take_or_wait(self, group: object, person: object) -> _Wait | None:
         """Return None if the turn is ours at once, else the wait. Raises Busy."""

@@ -37,7 +37,7 @@ SYNC_WITHOUT_HINTS_SECONDS = 30.0  # without Redis pages are told to fetch every
 SETTLE_SECONDS = 1.0
 RECONNECT_SECONDS = (0.5, 5.0)
 MOST_OPEN = 100  # streams and waits of one user: each has a connection, and each new log line wakes its followers
-COME_AGAIN_SECONDS = 5
+RETRY_AFTER_SECONDS = 5
 SYNC = "event: sync\ndata: {}\n\n"
 HEARTBEAT = "event: beat\ndata:\n\n"  # an event, not a comment: a page has to see that its stream is alive
 

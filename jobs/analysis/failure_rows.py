@@ -29,7 +29,7 @@ _DECIDED = frozenset({Kind.PREEMPTED, Kind.DEADLINE, Kind.START_TIMEOUT})
 
 
 @contextmanager
-def never_in_the_way(job: int, attempt: int) -> Iterator[None]:
+def isolate_errors(job: int, attempt: int) -> Iterator[None]:
     """Log errors of a judgement instead of raising them, as something more important follows.
 
     Use outside of transactions.

@@ -66,7 +66,7 @@ def held(job: Job, *, access: Access, page: reader.LogPage, wait: float, **asked
 
 def _refuse_too_many(user: int) -> None:
     if words := hints.too_many(user):
-        raise Throttled(wait=hints.COME_AGAIN_SECONDS, detail=words)
+        raise Throttled(wait=hints.RETRY_AFTER_SECONDS, detail=words)
 
 
 async def events(job: int, access: Access, asked: dict[str, Any]) -> AsyncIterator[str]:

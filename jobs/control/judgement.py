@@ -31,7 +31,7 @@ def judge(held: Held, *, seen: Seen, step: Step) -> Cause:
     Judging reads untrusted output: its errors are logged, and only the verdict is missing.
     """
     cause = Cause()
-    with failure_rows.never_in_the_way(held.job, held.view.attempt):
+    with failure_rows.isolate_errors(held.job, held.view.attempt):
         if held.has_reports:
             _judge_reports(held)
         _judge_step(held, seen, step)

@@ -29,8 +29,7 @@ from jobs.webhooks import courier, outbox
 from jobs.webhooks.events import Event
 from queues.models import Queue
 
-from . import attempt_rows, elastic_rows, lease_renewal, replica_status
-from . import job_secrets as vault
+from . import attempt_rows, elastic_rows, job_secrets, lease_renewal, replica_status
 from .reconciler import Held
 
 log = logging.getLogger(__name__)
@@ -76,7 +75,7 @@ class DjangoStore:
                 _take_step(job, step, now)
                 job.save()
             if step.replace and is_same:
-                _give_anew(job, step.replace, seen, now)
+                _replace_replicas(job, step.replace, seen, now)
             if is_step or changed or step.replace:
                 doorbell.hint(job=job.pk, team=job.team_id, what="state")
             if is_step and not job.is_on_quota:
@@ -152,7 +151,7 @@ def plan_of(job: Job, attempt: int) -> Plan:
     }
     env = {
         **spec.env,
-        **vault.unseal(job.sealed_secrets),
+        **job_secrets.unseal(job.sealed_secrets),
         **({framework.KEY_ENV: attempt_key(job.run, attempt)} if framework.KEY_ENV else {}),
         "MUSTER_JOB_NAME": job.name,
         "MUSTER_JOB_URL": job.public_url if settings.PUBLIC_URL else "",
@@ -222,7 +221,7 @@ def _take_step(job: Job, step: Step, now: datetime) -> None:
     job.applied_at, job.running_at = view.applied_at, view.running_since
     job.message = step.message or job.message
     if job.phase != before:
-        _enter(job, now)
+        _on_phase_entered(job, now)
     JobEvent.objects.create(job=job, at=now, kind="step", phase=job.phase, attempt=job.attempt, message=job.message)
     if event := outbox.event_of(job, before=before, reason=step.reason):
         _tell_webhooks(job, event, now)
@@ -232,7 +231,9 @@ def _tell_webhooks(job: Job, event: Event, now: datetime) -> None:
     """Write what webhooks are told of this step. Whatever goes wrong with that, the job gets to its next phase."""
     try:
         with faultpoints.atomic("store.record"):  # a savepoint, which a failing statement leaves the step out of
-            rows = outbox.deliveries(job, event, now=now, secrets=lambda: vault.unseal(job.sealed_secrets).values())
+            rows = outbox.deliveries(
+                job, event, now=now, secrets=lambda: job_secrets.unseal(job.sealed_secrets).values()
+            )
             Delivery.objects.bulk_create(rows, ignore_conflicts=True)
     except db_connections.AWAY:
         raise  # the step needs the database as well
@@ -258,7 +259,7 @@ def _lose(rows: QuerySet[Replica], now: datetime) -> None:
     )  # fmt: skip
 
 
-def _enter(job: Job, now: datetime) -> None:
+def _on_phase_entered(job: Job, now: datetime) -> None:
     """Apply the changes that come with entering a phase."""
     if job.phase == Phase.STARTING:
         job.launched_at = now
@@ -288,7 +289,7 @@ def _end_ranks(ranks: QuerySet[Rank], now: datetime) -> None:
     ranks.filter(state=RankState.RUNNING).update(state=RankState.FAILED, is_stopped=True, ended_at=now)
 
 
-def _give_anew(job: Job, keys: Iterable[Key], seen: Seen, now: datetime) -> None:
+def _replace_replicas(job: Job, keys: Iterable[Key], seen: Seen, now: datetime) -> None:
     """Give the places of an elastic job's lost replicas to new replicas within the attempt."""
     for role, index in keys:
         rows = _replica(job.pk, job.attempt, role, index)

@@ -64,7 +64,7 @@ class JobSpec:
             "volumes": list(self.volumes),
         }
 
-    def as_sent(self) -> dict[str, Any]:
+    def unchanged_input(self) -> dict[str, Any]:
         """Return the fields as a user sends them, a framework's own among the others; secrets by name only."""
         return {**replace(self, options={}).to_json(), **self.options}
 

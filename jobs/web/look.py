@@ -73,7 +73,7 @@ class Needs:
         return len(self.shown) + self.more
 
 
-def needs_a_look(
+def needs_attention(
     ranks: Sequence[Ranked], *, names: Mapping[int, str], late: Mapping[int, int], first: int | None, now: datetime
 ) -> Needs:
     """Return the ranks that need a look: failed, with a broken GPU, silent, behind, or idle.

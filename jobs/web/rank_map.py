@@ -25,7 +25,7 @@ from jobs.core.verdict import ENDED, RoleView
 from jobs.models import Job, Rank, RankState, Replica
 
 from . import present
-from .look import IDLE, Needs, is_silent, needs_a_look, reasons, unexpected
+from .look import IDLE, Needs, is_silent, needs_attention, reasons, unexpected
 
 UNIT, GAP = 8, 4  # of a cell with its margin, and between tiles, in units of the drawing
 SHAPE_RATIO = 1.3  # width to height of the whole drawing
@@ -149,7 +149,7 @@ def rank_map(job: Job, *, attempt: int, now: datetime) -> RankMap:
         letters=letters,
         roles=job.role_views,
         summary=[(_LOOKS[one], count) for one, count in counts.items()],
-        needs=needs_a_look(
+        needs=needs_attention(
             spots, names=names, late=late, first=failures.first_failing_rank(job, attempt) if has_failed else None, now=now
         ),
         reasons=reasons(replicas),

@@ -236,7 +236,7 @@ def arrange(
     names = {replica.pk: f"{replica.role}-{replica.index}" for replica in replicas}
     others = [rank for rank in ranks if rank.state == RankState.RUNNING and rank.rank not in late]
     return Matrix(
-        needs=look.needs_a_look(others, names=names, late={}, first=None, now=now),
+        needs=look.needs_attention(others, names=names, late={}, first=None, now=now),
         rows=rows,
         columns=columns,
         size="roomy" if len(ranks) <= ROOMY and columns <= NARROW else "dense" if len(ranks) <= COMPACT else "compact",

@@ -45,7 +45,7 @@ def mapping() -> Any:
     return field(default_factory=dict, hash=False)
 
 
-def as_sent() -> Any:
+def unchanged() -> Any:
     return field(default_factory=dict, repr=False, compare=False)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
-from muster.http.model import Json, Model, as_sent, as_time, each, mapping, moment, read
+from muster.http.model import Json, Model, as_time, each, mapping, moment, read, unchanged
 
 LAUNCHER = -1  # the "rank" of what the launcher itself printed (docs/wire.md)
 
@@ -88,7 +88,7 @@ class Job(Model):
     notify: tuple[str, ...] = read(tuple, default=())  # webhooks that it names
     suspended: bool = False  # as requested; the phase follows
     cancel_requested_at: datetime | None = moment()
-    raw: Json = as_sent()
+    raw: Json = unchanged()
 
     @property
     def span(self) -> str:
@@ -129,7 +129,7 @@ class Rank(Model):
     ended_at: datetime | None = moment()
     ending: str = ""  # how it ended, as text
     is_stopped: bool = False  # its launcher or Muster ended it: it did not fail by itself
-    raw: Json = as_sent()
+    raw: Json = unchanged()
 
     @property
     def shown_state(self) -> str:
@@ -145,7 +145,7 @@ class LogLine(Model):
     replica: str = ""  # such as worker-0; empty from a server that does not say it
     attempt: int = 0
     is_gap: bool = False  # not printed by the job: says how many lines are missing here
-    raw: Json = as_sent()
+    raw: Json = unchanged()
 
     @property
     def is_launcher(self) -> bool:
@@ -166,7 +166,7 @@ class LogPage(Model):
     lines: tuple[LogLine, ...] = each(LogLine)
     cursor: str | None = None
     is_complete: bool = False
-    raw: Json = as_sent()
+    raw: Json = unchanged()
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ class Event(Model):
     phase: str = ""
     attempt: int = 0
     user: str | None = None
-    raw: Json = as_sent()
+    raw: Json = unchanged()
 
 
 @dataclass(frozen=True)
@@ -192,7 +192,7 @@ class Queue(Model):
     is_open: bool = True
     description: str = ""
     notice: str = ""  # what a user should know about the quota now
-    raw: Json = as_sent()
+    raw: Json = unchanged()
 
 
 @dataclass(frozen=True)
@@ -202,7 +202,7 @@ class Ceiling(Model):
     resource: str
     slots: int | None = None
     quota: int = 0
-    raw: Json = as_sent()
+    raw: Json = unchanged()
 
 
 @dataclass(frozen=True)
@@ -214,7 +214,7 @@ class Workspace(Model):
     team: str = ""
     user: str | None = None
     created_at: datetime | None = moment()
-    raw: Json = as_sent()
+    raw: Json = unchanged()
 
 
 @dataclass(frozen=True)
@@ -247,7 +247,7 @@ class Me(Model):
     teams: tuple[Membership, ...] = each(Membership)
     token: TokenName | None = read(TokenName.parse)
     version: str = ""
-    raw: Json = as_sent()
+    raw: Json = unchanged()
 
 
 @dataclass(frozen=True)
@@ -262,4 +262,4 @@ class Series(Model):
     name: str
     rank: int | None = None
     points: tuple[Point, ...] = read(lambda points: tuple(Point(*point[:3]) for point in points), default=())
-    raw: Json = as_sent()
+    raw: Json = unchanged()

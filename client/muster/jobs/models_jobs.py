@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from muster.http.model import Json, Model, as_sent, each, mapping, moment, read
+from muster.http.model import Json, Model, each, mapping, moment, read, unchanged
 from muster.jobs.models import Failure
 
 
@@ -21,7 +21,7 @@ class Attempt(Model):
     message: str = ""
     first_failing_rank: int | None = None
     first_failure: Failure | None = read(Failure.parse)
-    raw: Json = as_sent()
+    raw: Json = unchanged()
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Replica(Model):
     last_heard_at: datetime | None = moment()  # when its agent sent its last batch
     is_silent: bool = False  # it runs, but its agent has sent nothing for a minute
     ending: str = ""  # how it ended, as text
-    raw: Json = as_sent()
+    raw: Json = unchanged()
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Plan(Model):
     fits_now: bool = False
     wait_reason: str = ""
     notes: tuple[str, ...] = read(tuple, default=())  # warnings to read before it starts
-    raw: Json = as_sent()
+    raw: Json = unchanged()
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class JobField(Model):
     default: Any = None  # where the queue has none of its own
     help: str = ""
     remedy: str = ""
-    raw: Json = as_sent()
+    raw: Json = unchanged()
 
     @property
     def bounds(self) -> str:
@@ -102,7 +102,7 @@ class Acted(Model):
     status: int = 200
     phase: str = ""
     problem: str = read(lambda given: problem_text(given), default="")
-    raw: Json = as_sent()
+    raw: Json = unchanged()
 
     @property
     def is_refused(self) -> bool:

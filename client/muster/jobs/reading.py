@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from muster.errors import NotFound
 from muster.http.call import get, page, page_size
-from muster.http.model import Json, Model, as_sent, each, read
+from muster.http.model import Json, Model, each, read, unchanged
 from muster.jobs.calls import JobRef
 from muster.jobs.models import Workspace
 from muster.jobs.operations import Jobs
@@ -24,7 +24,7 @@ class CodeFile(Model):
     digest: str = ""
     executable: bool = False
     target: str = ""  # of a link
-    raw: Json = as_sent()
+    raw: Json = unchanged()
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class CodeDiff(Model):
     added: tuple[CodeFile, ...] = each(CodeFile)
     removed: tuple[CodeFile, ...] = each(CodeFile)
     changed: tuple[CodeChange, ...] = each(CodeChange)
-    raw: Json = as_sent()
+    raw: Json = unchanged()
 
     @property
     def is_empty(self) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from muster.http.model import Json, Model, as_sent, moment
+from muster.http.model import Json, Model, moment, unchanged
 
 
 @dataclass(frozen=True)
@@ -14,7 +14,7 @@ class Team(Model):
     name: str
     role: str = ""  # the reader's own
     created_at: datetime | None = moment()
-    raw: Json = as_sent()
+    raw: Json = unchanged()
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Member(Model):
     role: str = ""
     is_active: bool = True
     is_service_account: bool = False
-    raw: Json = as_sent()
+    raw: Json = unchanged()
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Token(Model):
     last_used_at: datetime | None = moment()
     revoked_at: datetime | None = moment()
     text: str = field(default="", repr=False)
-    raw: Json = as_sent()
+    raw: Json = unchanged()
 
 
 @dataclass(frozen=True)
@@ -59,4 +59,4 @@ class AuditEntry(Model):
     ip: str | None = None
     token_prefix: str = ""
     user_agent: str = ""
-    raw: Json = as_sent()
+    raw: Json = unchanged()

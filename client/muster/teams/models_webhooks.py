@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from muster.http.model import Json, Model, as_sent, moment, read
+from muster.http.model import Json, Model, moment, read, unchanged
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Webhook(Model):
     old_secret_until: datetime | None = moment()
     created_at: datetime | None = moment()
     secret: str = field(default="", repr=False)
-    raw: Json = as_sent()
+    raw: Json = unchanged()
 
 
 @dataclass(frozen=True)
@@ -41,4 +41,4 @@ class Delivery(Model):
     next_try_at: datetime | None = moment()
     delivered_at: datetime | None = moment()
     gave_up_at: datetime | None = moment()
-    raw: Json = as_sent()
+    raw: Json = unchanged()

@@ -9,7 +9,7 @@ from django.utils import timezone
 from jobs.core.verdict import RoleView
 from jobs.models import Rank
 from jobs.web import detail
-from jobs.web.look import SHOWN, needs_a_look
+from jobs.web.look import SHOWN, needs_attention
 from jobs.web.rank_map import drawn, layout, rank_map
 
 pytestmark = pytest.mark.django_db
@@ -68,7 +68,7 @@ def test_only_the_first_of_many_are_named():
         def __init__(self, rank):
             self.rank = rank
 
-    found = needs_a_look([One(n) for n in range(100)], names={1: "worker-0"}, late={}, first=40, now=timezone.now())
+    found = needs_attention([One(n) for n in range(100)], names={1: "worker-0"}, late={}, first=40, now=timezone.now())
     assert found.shown[0].rank == 40 and (len(found.shown), found.more, found.count) == (SHOWN, 100 - SHOWN, 100)
 
 
