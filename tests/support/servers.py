@@ -22,22 +22,27 @@ DATABASE = "test_muster"
 reserved: list[tuple[tempfile.TemporaryDirectory, Servers]] = []
 
 
+def environment(folder: Path, servers: Servers) -> dict[str, str]:
+    """The variables by which Muster's settings find these servers and a temporary folder."""
+    return {
+        "DATABASE_URL": servers.database_url,
+        "REDIS_URL": servers.redis_url,
+        "MUSTER_DATA_DIR": str(folder / "data"),
+        "MUSTER_SECRET_KEY": "only for tests",
+        "MUSTER_LOG_LEVEL": "WARNING",
+        "MUSTER_PUBLIC_URL": "http://testserver",
+        "MUSTER_ALLOWED_HOSTS": "testserver,127.0.0.1,localhost",
+        "MUSTER_CACHE": str(folder / "cache"),  # the client's cache, kept apart from the developer's own
+    }
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config, parser, args):
     folder = tempfile.TemporaryDirectory(prefix="muster-tests-")
     servers = Servers(Path(folder.name) / "servers", is_temporary=True, template=template.folder())
     servers.reserve()
     reserved.append((folder, servers))
-    os.environ.update(
-        DATABASE_URL=servers.database_url,
-        REDIS_URL=servers.redis_url,
-        MUSTER_DATA_DIR=str(Path(folder.name) / "data"),
-        MUSTER_SECRET_KEY="only for tests",
-        MUSTER_LOG_LEVEL="WARNING",
-        MUSTER_PUBLIC_URL="http://testserver",
-        MUSTER_ALLOWED_HOSTS="testserver,127.0.0.1,localhost",
-        MUSTER_CACHE=str(Path(folder.name) / "cache"),  # the client's cache, kept apart from the developer's own
-    )
+    os.environ.update(environment(Path(folder.name), servers))
 
 
 @pytest.hookimpl(trylast=True)
@@ -58,10 +63,10 @@ def level(item: pytest.Item) -> str:
 @pytest.fixture(scope="session")
 def django_db_setup(django_test_environment, django_db_blocker):
     """In place of pytest-django's: the tests' database is a copy of the template's, and no migration is even planned."""
-    (_, servers), *_ = reserved
-    with psycopg.connect(servers.database_url, autocommit=True) as session:
-        session.execute(f"CREATE DATABASE {DATABASE} TEMPLATE muster STRATEGY file_copy")
-    settings.DATABASES["default"]["NAME"] = connection.settings_dict["NAME"] = DATABASE
+    for _, servers in reserved:  # none where this plugin does not run: the settings name a database with tables then
+        with psycopg.connect(servers.database_url, autocommit=True) as session:
+            session.execute(f"CREATE DATABASE {DATABASE} TEMPLATE muster STRATEGY file_copy")
+        settings.DATABASES["default"]["NAME"] = connection.settings_dict["NAME"] = DATABASE
     yield
     with django_db_blocker.unblock():
         connections.close_all()
