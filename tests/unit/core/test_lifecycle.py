@@ -243,3 +243,26 @@ def test_exit_codes_do_not_change_what_users_asked_for():
     stopping = view("stopping", stop_reason=StopReason.SUSPENDED, never_retry_on=frozenset({1}))
     landing = decide(stopping, seen("failed", "failed", is_sealed=True), at(10))
     assert settled(landing, stopping, Cause(exit_code=1)) == landing
+
+
+@pytest.mark.parametrize(("max_retries", "reason"), [(1, StopReason.RETRY), (0, StopReason.FAILED)])
+def test_a_failure_counts_against_the_budget(max_retries, reason):
+    running = view("running", max_retries=max_retries)
+    step = decide(running, seen("failed", "running"), at(20))
+    assert (step.to, step.reason, step.is_failure) == (Phase.STOPPING, reason, True)
+    assert after(running, step, at(20)).failures == 1
+
+
+@pytest.mark.parametrize(
+    ("reason", "to", "again"),
+    [
+        (StopReason.RETRY, Phase.ADMITTED, timedelta(0)),
+        (StopReason.PREEMPTED, Phase.QUEUED, timedelta(0)),
+        (StopReason.FAILED, Phase.FAILED, None),
+        (StopReason.CANCELLED, Phase.CANCELLED, None),
+        (StopReason.SUSPENDED, Phase.SUSPENDED, None),
+    ],
+)
+def test_a_job_that_has_landed_is_visited_again_at_once_or_not_at_all(reason, to, again):
+    step = decide(view("stopping", stop_reason=reason), seen("failed", "failed", is_sealed=True), at(20))
+    assert (step.to, step.requeue_after) == (to, again)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from common.errors import InvalidSpec
 from jobs import frameworks
 from jobs.core import shell_words
-from jobs.core.plan import MAX_SPREAD, distribute, nearest
+from jobs.core.plan import MAX_SPREAD, Plan, distribute, nearest
 from jobs.core.spec import JobSpec, parse
 from jobs.core.volumes import mounts
 
@@ -430,3 +430,32 @@ def test_a_spec_without_exit_codes_is_stored_as_the_release_before_reads_it():
 def test_a_queues_default_exit_codes_do_not_refuse_a_job_without_retries():
     spec = parse({"command": "x", "max_retries": 0}, defaults={"max_retries": 3, "retry_on": [75]})
     assert (spec.max_retries, spec.retry_on) == (0, (75,))
+
+
+@pytest.mark.parametrize(
+    "sent", ["hush", {"1A": "hush"}, {"A": "hush\0"}, {"MUSTER_A": "hush"}, {"A": "hush" * 20_000}]
+)
+def test_no_problem_repeats_the_value_of_a_secret(sent):
+    with pytest.raises(InvalidSpec) as refused:
+        parse({"command": "x", "secrets": sent})
+    assert refused.value.problems and "hush" not in repr(
+        [(one.field, one.value, str(one)) for one in refused.value.problems]
+    )
+
+
+@pytest.mark.parametrize(
+    ("sent", "field"),
+    [
+        ({"env": {f"A{number}": "x" for number in range(501)}}, "env"),
+        ({"env": {"A": "x" * 65_537}}, "env.A"),
+        ({"env": {"A": "1"}, "secrets": {"A": "2"}}, "secrets.A"),
+    ],
+)
+def test_too_many_too_long_and_doubled_variables_are_refused_by_name(sent, field):
+    with pytest.raises(InvalidSpec) as refused:
+        parse({"command": "x", **sent})
+    assert [one.field for one in refused.value.problems] == [field]
+
+
+def test_a_plan_does_not_print_its_agents_tokens():
+    assert "token-of-an-agent" not in repr(Plan("7-abc", 1, (), secrets={"worker-0": "token-of-an-agent"}))
