@@ -84,7 +84,7 @@ def _write(job: int, attempt: int, read: failures.Reader, *, after_end: bool) ->
         if known is not None and replace(failures.of_row(known), after_end=False) == found:
             return False
         now = timezone.now()
-        values = {**_columns(found), "judged_at": now, "after_end": after_end}
+        values = {**_columns(replace(found, after_end=after_end)), "judged_at": now}
         AttemptFailure.objects.update_or_create(job=row, attempt=attempt, defaults=values)
         if _correct_end(row, attempt, found) and after_end:
             words = f"after the end of attempt {attempt}, its agents reported: {found.headline}"
@@ -112,5 +112,4 @@ def _correct_end(job: Job, attempt: int, found: Failure) -> bool:
 
 
 def _columns(found: Failure) -> dict[str, object]:
-    columns = {name: value for name, value in asdict(found).items() if name != "after_end"}
-    return {**columns, "kind": str(found.kind), "certainty": str(found.certainty)}
+    return {**asdict(found), "kind": str(found.kind), "certainty": str(found.certainty)}

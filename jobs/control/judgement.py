@@ -5,8 +5,6 @@ something new (`Replica.unjudged_at`, which ingest sets and wakes the job for). 
 an agent that was cut off delivers them for MUSTER_AGENT_DRAIN_SECONDS, also those of a finished job.
 """
 
-from django.db.models import Q
-
 from common import faultpoints
 from jobs.analysis import failure_rows, failures
 from jobs.analysis.judging import Failure
@@ -47,12 +45,10 @@ def _judge_reports(held: Held) -> None:
     for attempt in sorted({attempt for _, attempt, _, _ in found}):
         is_over = any(closed_at is not None for _, of, _, closed_at in found if of == attempt)
         failure_rows.refresh(held.job, attempt, after_end=is_over)
-    read = Q()
-    for replica, _, at, _ in found:
-        read |= Q(pk=replica, unjudged_at=at)
+    replicas, times = [one[0] for one in found], [one[2] for one in found]
     if found:
         with faultpoints.around("failures.judged"):
-            Replica.objects.filter(read).update(unjudged_at=None)
+            Replica.objects.filter(pk__in=replicas, unjudged_at__in=times).update(unjudged_at=None)
 
 
 def _judge_step(held: Held, seen: Seen, step: Step) -> None:

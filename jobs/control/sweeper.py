@@ -79,7 +79,7 @@ def sweep(now: datetime) -> int:
     _keep_scheduling()
     overdue = Job.objects.due(now - LATE).order_by("next_reconcile_at").values_list("pk", flat=True)
     jobs = list(overdue[:MOST])
-    # Of a finished job no visit is due, and whoever wrote a late report may have died before it woke the job.
+    # A finished job is never due, and the process that wrote a late report may have died before it woke the job.
     unjudged = Replica.objects.filter(unjudged_at__lt=now - UNJUDGED)
     jobs += unjudged.order_by().values_list("job", flat=True).distinct()[: MOST - len(jobs)]
     for job in jobs:

@@ -53,7 +53,7 @@ def apply_batch(*, identity: AgentIdentity, batch: Batch) -> tuple[int, list[dic
         _notify(row, changes, identity=identity, is_for_judge=is_for_judge)
         return batch.seq, _commands(row)
     if row.is_unjudged:
-        _wake(row.job)  # whoever wrote the batch may have died before it did that
+        _wake(row.job)  # the process that wrote the batch may have died before it did so
     return row.batch_seq, _commands(row)
 
 
