@@ -132,7 +132,7 @@ def main(words: list[str] | None = None) -> int:
     apart, left_out = SIZES[size]
     names = [name for name in LANES if name not in apart]
     known = {name: keys.key(name) for name in names} if size != "soak" and keys.is_clean() else {}
-    taken = {} if is_fresh else _from_stamps(known, size)
+    taken = set[str]() if is_fresh else _from_stamps(known, size)
     began = time.monotonic()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     # A shell that starts this process in the background sets SIGINT to ignored, which every child would inherit.

@@ -38,7 +38,7 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "ci: not in the quick size")
-    config.addinivalue_line("markers", "full: only in the sizes all and soak")
+    config.addinivalue_line("markers", "full: only in the size all")
     config.addinivalue_line("markers", "soak(guards): only in the size soak, and in all if what it guards was changed")
 
 

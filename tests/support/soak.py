@@ -3,7 +3,6 @@
 It lies in the user's cache folder, since it says what was run on this machine.
 """
 
-import json
 import os
 import subprocess
 from collections.abc import Iterable
@@ -15,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from embedded.files import read_json, write_json
 from tests.support import keys, stamps
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -32,10 +32,7 @@ class Ledger:
 
     @classmethod
     def read(cls) -> "Ledger":
-        try:
-            found = json.loads(ledger_file().read_text())
-        except (OSError, ValueError):
-            found = {}
+        found = read_json(ledger_file())
         return cls(found if isinstance(found, dict) else {})
 
     def holds(self, item: pytest.Item) -> bool:
@@ -92,16 +89,10 @@ def changed() -> frozenset[str]:
 def begin() -> str:
     """Return the commit where this change began: MUSTER_BASE, the fetched main branch, or the newest commit whose full
     run passed here. Empty where none is known: then only the ledger tells what is stale."""
-    head = _git("rev-parse", "HEAD").strip()
+    head = keys.head()
     fetched = _git("merge-base", "HEAD", "origin/main").strip()
     for one in (os.environ.get("MUSTER_BASE", ""), fetched if fetched != head else "", *stamps.passed_in_full()):
-        if (
-            one
-            and subprocess.run(
-                ["git", "merge-base", "--is-ancestor", one, "HEAD"], cwd=ROOT, capture_output=True
-            ).returncode
-            == 0
-        ):
+        if one and _git("merge-base", "HEAD", one).strip() == _git("rev-parse", one).strip():
             return one
     return ""
 
@@ -126,11 +117,8 @@ def note_passed(item: pytest.Item, *, seconds: float) -> None:
     known[item.nodeid] = {
         "key": key(item), "at": datetime.now(UTC).isoformat(timespec="seconds"), "commit": keys.head(), "seconds": round(seconds, 1),
     }  # fmt: skip
-    target = ledger_file()
-    target.parent.mkdir(parents=True, exist_ok=True)
-    draft = target.with_suffix(f".{os.getpid()}")
-    draft.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n")
-    draft.replace(target)
+    ledger_file().parent.mkdir(parents=True, exist_ok=True)
+    write_json(ledger_file(), value=known)
 
 
 def _git(*words: str) -> str:

@@ -4,12 +4,11 @@ A stamp is written by a whole run of a lane in a checkout without changes. A lan
 What CI took from a stamp is owed to the next full run, which runs it in any case.
 """
 
-import json
-import os
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from embedded.files import read_json, write_json
 from tests.support import keys
 
 LARGER = {"quick": ("quick", "ci", "all"), "ci": ("ci", "all"), "all": ("all",)}  # a run of these includes it
@@ -45,10 +44,7 @@ def write(lane: str, *, size: str, key: str, words: str) -> None:
     now = datetime.now(UTC).isoformat(timespec="seconds")
     stamp = Stamp(lane, size, key, keys.head(), now, words)
     folder().mkdir(parents=True, exist_ok=True)
-    target = _file(lane, size, key)
-    draft = target.with_suffix(f".{os.getpid()}")
-    draft.write_text(json.dumps(asdict(stamp)) + "\n")
-    draft.replace(target)
+    write_json(_file(lane, size, key), value=asdict(stamp))
     if size == "all":
         (folder() / f"{lane}.owed").unlink(missing_ok=True)
 
@@ -73,8 +69,8 @@ def forget_old(now: float) -> None:
 
 def _read(path: Path) -> Stamp | None:
     try:
-        return Stamp(**json.loads(path.read_text()))
-    except (OSError, ValueError, TypeError):
+        return Stamp(**(read_json(path) or {}))
+    except TypeError:
         return None
 
 
