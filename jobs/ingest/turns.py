@@ -4,9 +4,10 @@ Turns are handled within one event loop, so nothing here needs a lock.
 """
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+
+from common.limits.fair_queue import FairQueue
 
 MOST_REMEMBERED = 10_000
 
@@ -30,7 +31,7 @@ class Turns:
 
     def __init__(self, at_once: int):
         self.free = at_once
-        self.waiting: dict[str, deque[asyncio.Future[None]]] = {}  # in the order in which they are served
+        self.waiting = FairQueue[asyncio.Future[None]]()
 
     @asynccontextmanager
     async def turn(self, who: str) -> AsyncIterator[None]:
@@ -45,7 +46,7 @@ class Turns:
             self.free -= 1
             return
         mine = asyncio.get_running_loop().create_future()
-        self.waiting.setdefault(who, deque()).append(mine)
+        self.waiting.push(mine, group=who)
         try:
             await mine
         except asyncio.CancelledError:
@@ -54,13 +55,8 @@ class Turns:
             raise
 
     def _pass_on(self) -> None:
-        while self.waiting:
-            who = next(iter(self.waiting))
-            line = self.waiting.pop(who)
-            one = line.popleft()
-            if line:
-                self.waiting[who] = line  # behind the others
-            if not one.done():
-                one.set_result(None)
+        while following := self.waiting.pop():
+            if not following[1].done():
+                following[1].set_result(None)
                 return
         self.free += 1

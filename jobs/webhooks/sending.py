@@ -4,9 +4,10 @@ A claim moves the row's due time, so a process that dies while it sends leaves a
 """
 
 import json
+import math
 import secrets
-from collections import Counter, defaultdict, deque
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from types import MappingProxyType
@@ -19,6 +20,7 @@ from django.utils import timezone
 from common import faultpoints
 from common.db import db_connections
 from common.errors import InvalidInput, MusterError
+from common.limits.fair_queue import FairQueue
 from common.telemetry import measures, traces
 from jobs.models import Delivery, Webhook
 
@@ -50,28 +52,27 @@ class Claim:
 
 
 def due(
-    now: datetime, *, busy: Mapping[int, int] = MappingProxyType({}), most: int, most_of_team: int | None = None
+    now: datetime, *, busy: Mapping[int, int] = MappingProxyType({}), most: int, most_of_team: float = math.inf
 ) -> list[int]:
     """Return at most `most` webhooks that have something due, without those in `busy`, which names their teams.
 
-    Teams take turns: next is the one with the fewest in `busy` and chosen, never more than `most_of_team`, and of equals
-    the longest overdue. So the slow receivers of one team leave threads to the others.
+    Next is the team with the fewest in `busy` and chosen, never more than `most_of_team`; equals take turns, beginning
+    with the longest overdue. So the slow receivers of one team leave threads to the others.
     """
     overdue = Delivery.objects.filter(next_try_at__lte=now).exclude(webhook__in=busy)
     firsts = overdue.order_by().values("webhook", "webhook__team").annotate(first=Min("next_try_at")).order_by("first")
-    waiting: dict[int, deque[int]] = defaultdict(deque)
+    waiting = FairQueue[int]()
     for webhook, team in firsts.values_list("webhook", "webhook__team"):
-        waiting[team].append(webhook)
-    found: list[int] = []
-    inside = Counter(busy.values())
-    while len(found) < most:
-        free = [one for one in waiting if waiting[one] and (most_of_team is None or inside[one] < most_of_team)]
-        if not free:
-            break
-        team = min(free, key=lambda one: inside[one])
-        found.append(waiting[team].popleft())
+        waiting.push(webhook, group=team)
+    chosen: list[int] = []
+    inside = Counter[Hashable](busy.values())
+    while len(chosen) < most and (
+        following := waiting.pop(may=lambda team: inside[team] < most_of_team, load=inside.__getitem__)
+    ):
+        team, webhook = following
+        chosen.append(webhook)
         inside[team] += 1
-    return found
+    return chosen
 
 
 def claim(webhook: int, *, now: datetime) -> Claim | None:

@@ -103,15 +103,6 @@ def test_payers_are_served_in_rotation(line):
     assert one.order == ["a", "a", "b", "a", "a"]
 
 
-def test_people_of_a_group_are_served_in_rotation(line):
-    one = line(1)
-    for payer in ("aX", "aX", "aX", "aY", "bZ"):
-        one.come(payer)
-    for _ in range(4):
-        one.leave(one.order[-1])
-    assert one.order == ["aX", "aX", "bZ", "aY", "aX"]
-
-
 def test_a_caller_beyond_the_total_limit_is_refused(line):
     one = line(1, most_in_all=3)
     for payer in "abcd":
