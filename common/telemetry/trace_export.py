@@ -10,8 +10,7 @@ import socket
 import sys
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -29,8 +28,8 @@ from opentelemetry.context import Context  # noqa: E402
 from opentelemetry.exporter.otlp.proto.http import Compression  # noqa: E402
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: E402
 from opentelemetry.sdk.resources import Resource  # noqa: E402
-from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider  # noqa: E402
-from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult  # noqa: E402
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider  # noqa: E402
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult  # noqa: E402
 from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased  # noqa: E402
 from opentelemetry.trace import Link, SpanKind, StatusCode  # noqa: E402
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator  # noqa: E402
@@ -40,8 +39,8 @@ log = logging.getLogger(__name__)
 
 PATH = "/v1/traces"  # OTLP/HTTP
 BATCH = 512  # spans in one message
-MOST_WAITING = 4096  # spans; later ones are dropped and counted
-GATHER_SECONDS = 1.0
+MOST_WAITING = 4096  # spans; older ones are dropped
+GATHER_SECONDS = 2.0
 SEND_SECONDS = 1.5  # for one message; a collector that hangs holds up only the thread that sends
 REST_SECONDS = 5.0  # after a failure
 WARN_EVERY_SECONDS = 60.0
@@ -53,9 +52,9 @@ _contexts = TraceContextTextMapPropagator()
 
 def start(*, process: str, collector: str, share: float, headers: str) -> "SdkTracer":
     """Return a tracer whose spans go to `collector`; `share` of the traces that begin here is recorded."""
-    reasons = _Reasons()
-    sender = Sender(_exporter(collector, headers), collector=collector, reason=reasons.take)
-    provider = TracerProvider(
+    connection_created.connect(watch_statements)
+    return SdkTracer(
+        Sender(_exporter(collector, headers), collector=collector, reason=_Reasons().take),
         resource=Resource.create(
             {
                 "service.name": "muster",
@@ -64,11 +63,7 @@ def start(*, process: str, collector: str, share: float, headers: str) -> "SdkTr
             }
         ),
         sampler=ParentBased(TraceIdRatioBased(share)),
-        shutdown_on_exit=False,
     )
-    provider.add_span_processor(sender)
-    connection_created.connect(watch_statements)
-    return SdkTracer(provider.get_tracer("muster"), sender)
 
 
 def obstacle(collector: str, *, headers: str) -> str:
@@ -87,10 +82,20 @@ def _exporter(collector: str, headers: str) -> OTLPSpanExporter:
 
 
 class SdkTracer:
-    """A traces.Tracer."""
+    """A traces.Tracer. Ending a span never waits: a thread of OpenTelemetry's processor sends them."""
 
-    def __init__(self, tracer: trace.Tracer, sender: "Sender"):
-        self._tracer, self._sender = tracer, sender
+    def __init__(self, sender: "Sender", **provider: Any):
+        self._sender = sender
+        self._provider = TracerProvider(shutdown_on_exit=False, **provider)
+        self._provider.add_span_processor(
+            BatchSpanProcessor(
+                sender,
+                max_queue_size=MOST_WAITING,
+                max_export_batch_size=BATCH,
+                schedule_delay_millis=GATHER_SECONDS * 1000,
+            )
+        )
+        self._tracer = self._provider.get_tracer("muster")
 
     @contextmanager
     def span(self, name: str, *, kind: Kind, cause: str, link: str, facts: Facts) -> Iterator[None]:
@@ -131,7 +136,11 @@ class SdkTracer:
         return trace.format_trace_id(found.trace_id) if found.is_valid and found.trace_flags.sampled else ""
 
     def stop(self) -> None:
-        self._sender.shutdown()
+        """Send what waits, for STOP_SECONDS at most: the processor itself would wait for half a minute."""
+        self._sender.rest_no_more()
+        ending = threading.Thread(target=self._provider.shutdown, daemon=True, name="traces end")
+        ending.start()
+        ending.join(STOP_SECONDS)
 
 
 def _context(traceparent: str) -> Context:
@@ -142,79 +151,32 @@ def _named(facts: Facts) -> dict[str, str | int]:
     return {ATTRIBUTES[name]: value for name, value in facts.items() if value != ""}
 
 
-class Sender(SpanProcessor):
-    """Send spans from a thread of its own, which sleeps while there are none.
+class Sender(SpanExporter):
+    """Send spans to a collector; after a failure rest, and log once a minute how many were lost and why.
 
-    Ending a span never waits: beyond MOST_WAITING it is dropped. OpenTelemetry's own processor wakes up every few
-    seconds, may hold up the end of a process for half a minute, and logs each failure.
+    Runs in the thread of OpenTelemetry's batch processor. What ends while it rests and does not fit into that one's
+    queue of MOST_WAITING is dropped there.
     """
 
     def __init__(self, exporter: SpanExporter, *, collector: str, reason: Callable[[], str]):
         self._exporter, self._collector, self._reason = exporter, collector, reason
-        self._waiting: deque[ReadableSpan] = deque()
-        self._news = threading.Condition()
-        self._pid = 0
-        self._is_over = False
+        self._is_over = threading.Event()
         self._lost = 0
         self._warned_at = -WARN_EVERY_SECONDS
 
-    def on_end(self, span: ReadableSpan) -> None:
-        if span.context is None or not span.context.trace_flags.sampled:
-            return
-        with self._news:
-            if self._is_over:
-                return
-            if self._pid != os.getpid():  # a forked child does not inherit its parent's thread
-                self._waiting.clear()
-                self._pid = os.getpid()
-                self._thread = threading.Thread(target=self._run, daemon=True, name="traces")
-                self._thread.start()
-            if len(self._waiting) >= MOST_WAITING:
-                self._lost += 1
-                return
-            self._waiting.append(span)
-            if len(self._waiting) in (1, BATCH):
-                self._news.notify()
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        result = self._exporter.export(spans)
+        if result is not SpanExportResult.SUCCESS:
+            self._lost += len(spans)
+            self._warn(self._reason())
+            self._is_over.wait(REST_SECONDS)
+        return result
+
+    def rest_no_more(self) -> None:
+        self._is_over.set()
 
     def shutdown(self) -> None:
-        """Send what waits, for STOP_SECONDS at most."""
-        with self._news:
-            self._is_over = True
-            self._news.notify()
-            is_running = self._pid == os.getpid()
-        if is_running:
-            self._thread.join(STOP_SECONDS)
-
-    def _run(self) -> None:
-        while batch := self._next():
-            if self._send(batch):
-                self._tell_of_dropped()
-                continue
-            reason = self._reason()
-            with self._news:
-                self._lost += len(batch)
-                self._warn(reason)
-                if self._news.wait_for(lambda: self._is_over, REST_SECONDS):
-                    return
-
-    def _next(self) -> list[ReadableSpan]:
-        """Wait for spans and return some; none when it is over."""
-        with self._news:
-            self._news.wait_for(lambda: self._waiting or self._is_over)
-            self._news.wait_for(lambda: len(self._waiting) >= BATCH or self._is_over, GATHER_SECONDS)
-            return [self._waiting.popleft() for _ in range(min(BATCH, len(self._waiting)))]
-
-    def _send(self, batch: list[ReadableSpan]) -> bool:
-        try:
-            return self._exporter.export(batch) is SpanExportResult.SUCCESS
-        except Exception:  # outermost handler of this thread; the exporter catches what it expects
-            log.exception("spans were not sent")
-            return False
-
-    def _tell_of_dropped(self) -> None:
-        with self._news:
-            if self._lost:
-                self._warn(f"more than {MOST_WAITING} ended before they could be sent")
+        self._exporter.shutdown()
 
     def _warn(self, reason: str) -> None:
         now = time.monotonic()

@@ -25,7 +25,6 @@ from tests.support.site import serve
 
 # isort: off
 # Importable once trace_export.py was imported.
-from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 # isort: on
 
@@ -59,17 +58,14 @@ def until(true) -> None:
 @pytest.fixture
 def kept(monkeypatch):
     """This process makes spans, which come here; `stop_tracing` waits for them."""
-    monkeypatch.setattr(trace_export, "GATHER_SECONDS", 0.0)
+    monkeypatch.setattr(trace_export, "GATHER_SECONDS", 0.01)
     kept = Kept()
-    sender = trace_export.Sender(kept, collector="http://c", reason=lambda: "it said no")
-    provider = TracerProvider(shutdown_on_exit=False)
-    provider.add_span_processor(sender)
-    traces.use(trace_export.SdkTracer(provider.get_tracer("test"), sender))
+    traces.use(trace_export.SdkTracer(trace_export.Sender(kept, collector="http://c", reason=lambda: "it said no")))
     trace_export.watch_statements(connection=connection)
     yield kept
-    traces.use(None)
     kept.gate.set()
-    sender.shutdown()
+    traces.stop()
+    traces.use(None)
     connection.execute_wrappers.clear()
 
 
@@ -145,19 +141,14 @@ def test_a_wake_up_carries_the_trace_of_its_caller_to_the_bells_thread(db, kept,
     assert sent[0][traces.HEADER].split("-")[1] == trace
 
 
-def test_a_span_never_waits_and_what_a_hanging_collector_does_not_take_is_dropped(kept, monkeypatch, caplog):
-    monkeypatch.setattr(trace_export, "MOST_WAITING", 10)
+def test_a_span_never_waits_for_a_hanging_collector(kept):
     kept.gate.clear()
-    for _ in range(1000):
+    for _ in range(2 * trace_export.MOST_WAITING):
         with traces.span("one of many"):
             pass
     kept.gate.set()
-    until(lambda: kept.spans)
-    traces.stop()
-    assert len(kept.spans) <= 10 + trace_export.BATCH
-    (line,) = [one for one in caplog.messages if "not sent" in one]
-    lost = f"{1000 - len(kept.spans)} spans not sent to http://c"
-    assert line == f"{lost} (MUSTER_TRACES): more than 10 ended before they could be sent"
+    until(lambda: len(kept.spans) >= trace_export.MOST_WAITING)
+    assert len(kept.spans) <= trace_export.MOST_WAITING + trace_export.BATCH
 
 
 def test_failures_are_one_line_a_minute_and_sending_goes_on_afterwards(kept, monkeypatch, caplog):
@@ -178,7 +169,7 @@ def test_failures_are_one_line_a_minute_and_sending_goes_on_afterwards(kept, mon
 
 def test_a_collector_that_is_away_is_one_line_with_the_reason(monkeypatch, caplog):
     """The real exporter would write several for each attempt."""
-    monkeypatch.setattr(trace_export, "GATHER_SECONDS", 0.0)
+    monkeypatch.setattr(trace_export, "GATHER_SECONDS", 0.01)
     away = f"http://127.0.0.1:{free_port()}"
     traces.use(trace_export.start(process="web", collector=away, share=1.0, headers=""))
     try:
