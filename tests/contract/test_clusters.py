@@ -21,7 +21,7 @@ from jobs.core.plan import FirstRank, Index, Plan, Port, Role, numbered
 from jobs.core.plan import Host as HostOf
 from jobs.core.verdict import ReplicaState, Seen
 from tests.support.builders import Clock
-from tests.support.patience import PATIENCE_SECONDS
+from tests.support.patience import PATIENCE_SECONDS, until
 
 EXPECTED = [("worker", 0), ("worker", 1)]
 SLEEP = ("sh", "-c", "echo up; sleep 60 & wait")
@@ -95,13 +95,6 @@ class Rig:
             return not any(one.is_alive for one in seen.replicas)
 
         self.until(gone, attempt, expected=expected)
-
-
-def until(what, seconds: float = PATIENCE_SECONDS) -> None:
-    end = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < end, "it did not come to that"
-        time.sleep(0.05)
 
 
 def all_in(*states: str):

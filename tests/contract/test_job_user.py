@@ -32,8 +32,9 @@ from jobs.clusters.local import drain, handed, host
 from jobs.clusters.local.adapter import LocalCluster
 from jobs.clusters.local.host import Host, Identity
 from jobs.core.verdict import ReplicaState
-from tests.contract.test_clusters import Rig, all_in, plan, until
+from tests.contract.test_clusters import Rig, all_in, plan
 from tests.support.machine import need
+from tests.support.patience import until
 
 ROOT = Path(__file__).resolve().parents[2]
 USER = JobUser("muster-55911", 55911, 55911)  # no account has this number

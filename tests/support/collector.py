@@ -2,7 +2,6 @@
 
 import gzip
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -11,7 +10,7 @@ from typing import Any
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from tests.support.patience import PATIENCE_SECONDS
+from tests.support.patience import until
 
 
 @dataclass(frozen=True)
@@ -41,11 +40,8 @@ class Collector:
         return [one for body in list(self.bodies) for one in _spans(body)]
 
     def until(self, found: Callable[[list[Span]], Any]) -> Any:
-        end = time.monotonic() + PATIENCE_SECONDS
-        while not (value := found(self.spans)):
-            assert time.monotonic() < end, sorted({(one.process, one.name) for one in self.spans})
-            time.sleep(0.05)
-        return value
+        """Return what `found` returns for the spans, once that is true."""
+        return until(lambda: found(self.spans), lambda: sorted({(one.process, one.name) for one in self.spans}))
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from embedded.files import read_json
 from tests.support import keys, stamps
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -142,7 +143,7 @@ def main(words: list[str] | None = None) -> int:
         if lane.name in known and keys.is_clean():
             stamps.write(lane.name, size=size, key=known[lane.name], words=lane.last_line())
 
-    waiting = slowest_first([name for name in names if name not in taken], _read(DURATIONS))
+    waiting = slowest_first([name for name in names if name not in taken], read_json(DURATIONS) or {})
     codes = run(waiting, size=size, is_fresh=is_fresh, passed=passed)
     failed = [name for name, code in codes.items() if code]
     for name in failed:
@@ -167,17 +168,9 @@ def _from_stamps(known: dict[str, str], size: str) -> set[str]:
     return taken
 
 
-def _read(path: Path) -> dict:
-    try:
-        found = json.loads(path.read_text())
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
 def _remember(path: Path, key: str, value: object) -> None:
     path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps({**_read(path), key: value}, indent=1, sort_keys=True) + "\n")
+    path.write_text(json.dumps({**(read_json(path) or {}), key: value}, indent=1, sort_keys=True) + "\n")
 
 
 if __name__ == "__main__":

@@ -7,10 +7,10 @@ from typing import Any
 PATIENCE_SECONDS = 120.0
 
 
-def until(what: Callable[[], Any], *, seconds: float = 300.0, says: Callable[[], Any] = lambda: "") -> Any:
-    """Poll until the value is true, and return it. The failure says what `says` returns then."""
+def until(is_so: Callable[[], Any], says: str | Callable[[], Any] = "", *, seconds: float = 300.0) -> Any:
+    """Poll until the value is true, and return it. `says` is what a failure says, or returns it then."""
     end = time.monotonic() + seconds
-    while not (found := what()):
-        assert time.monotonic() < end, f"it did not come to that {says()}"
+    while not (value := is_so()):
+        assert time.monotonic() < end, f"not within {seconds:.0f} s: {says() if callable(says) else says or is_so}"
         time.sleep(0.05)
-    return found
+    return value

@@ -16,6 +16,8 @@ from typing import Any
 
 import django
 
+from tests.support.patience import until
+
 LONGEST_SECONDS = 300.0  # only turns hanging into a failure
 
 
@@ -64,7 +66,7 @@ def _visit(life: Life) -> None:
     from jobs.models import Job
 
     clock, cluster = _clock(life.ahead), _cluster(life)
-    _until(lambda: (
+    until(lambda: (
         scheduler.schedule(),
         visit(life.job, store=DjangoStore(), clusters=lambda _: cluster, clock=clock, owner=f"visitor:{os.getpid()}"),
         Job.objects.get(pk=life.job).phase in life.phases,
@@ -102,7 +104,7 @@ def _look(life: Life) -> Any:
     """Watch until the caches are filled."""
     cluster = _cluster(life)
     cluster.start_watching()
-    _until(lambda: cluster.pods.as_of and cluster.owners.as_of)
+    until(lambda: cluster.pods.as_of and cluster.owners.as_of)
     return cluster
 
 
@@ -116,7 +118,7 @@ def _strays(life: Life) -> None:
     from jobs.control import orphans
 
     clusters.get(life.cluster).start_watching()
-    _until(lambda: clusters.get(life.cluster).pods.as_of and clusters.get(life.cluster).owners.as_of)
+    until(lambda: clusters.get(life.cluster).pods.as_of and clusters.get(life.cluster).owners.as_of)
     orphans.sweep(life.cluster, now=_clock(life.ahead)())
 
 
@@ -144,13 +146,6 @@ def _clock(ahead: float) -> Callable[[], datetime]:
     from django.utils import timezone
 
     return lambda: timezone.now() + timedelta(seconds=ahead)
-
-
-def _until(is_so: Callable[[], Any]) -> None:
-    end = time.monotonic() + LONGEST_SECONDS
-    while not is_so():
-        assert time.monotonic() < end, "it did not come to that"
-        time.sleep(0.05)
 
 
 if __name__ == "__main__":

@@ -9,8 +9,9 @@ import httpx
 import pytest
 from muster import Client
 
-from tests.process.server.conftest import CLUSTERS, ROOT, Database, Server, until
+from tests.process.server.conftest import CLUSTERS, ROOT, Database, Server
 from tests.process.server.test_starting import answers
+from tests.support.patience import until
 
 
 @pytest.fixture

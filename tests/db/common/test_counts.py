@@ -35,7 +35,7 @@ from jobs.ingest.asgi import PATH, AgentDoor
 from jobs.models import Job
 from tests.support import kube_away, seed
 from tests.support.builders import identity
-from tests.support.patience import PATIENCE_SECONDS
+from tests.support.patience import PATIENCE_SECONDS, until
 from workspaces.services import Missing
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("files")]
@@ -83,13 +83,6 @@ def job(lab):
 def on_memory(lab, job, monkeypatch):
     """Have visits of this process use the memory cluster."""
     monkeypatch.setattr(sweeper.clusters, "get", lambda alias: lab.cluster)
-
-
-def until(said) -> None:
-    end = time.monotonic() + PATIENCE_SECONDS
-    while not said():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 # -- jobs

@@ -21,7 +21,7 @@ from common.limits.shared_rates import CHANNEL, MOST_BYTES, MOST_KEYS, MOST_REQU
 from controlplane.edge import rates
 from embedded.servers import Servers
 from jobs.ingest import asgi
-from tests.support.patience import PATIENCE_SECONDS
+from tests.support.patience import PATIENCE_SECONDS, until
 
 ROOT = Path(__file__).resolve().parents[3]
 LIMIT = 60
@@ -90,13 +90,6 @@ class Web:
         self.process.stdin.close()  # it ends with its input, and so does its child
         self.process.wait(PATIENCE_SECONDS)
         self.process.stdout.close()
-
-
-def until(holds: Callable[[], object]) -> None:
-    end = time.monotonic() + PATIENCE_SECONDS
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 def until_they_hear_each_other(*webs: Web) -> None:

@@ -5,7 +5,6 @@ import logging
 import os
 import struct
 import threading
-import time
 
 import httpx
 import pytest
@@ -20,7 +19,7 @@ from embedded.ports import free_port
 from jobs.ingest import agent_tokens
 from tests.support.builders import identity, log_item
 from tests.support.collector import collect
-from tests.support.patience import PATIENCE_SECONDS
+from tests.support.patience import PATIENCE_SECONDS, until
 from tests.support.site import serve
 
 # isort: off
@@ -46,13 +45,6 @@ class Kept(SpanExporter):
 
     def named(self, name: str) -> list:
         return [one for one in self.spans if one.name == name]
-
-
-def until(true) -> None:
-    end = time.monotonic() + PATIENCE_SECONDS
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ import pytest
 
 from agent import linux
 from common.machine.process_environ import MOST_BYTES, environ, environs
-from tests.contract.test_clusters import until
 from tests.support.machine import need
+from tests.support.patience import until
 
 MARK = "MUSTER_MARK=7-environs-1"
 

@@ -2,7 +2,6 @@
 
 import socket
 import threading
-import time
 from datetime import timedelta
 from ipaddress import ip_network
 
@@ -17,7 +16,7 @@ from jobs.webhooks import request, sending, services
 from jobs.webhooks.courier import Courier
 from tests.support import receiver as receivers
 from tests.support import tls
-from tests.support.patience import PATIENCE_SECONDS
+from tests.support.patience import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.django_db
 
@@ -405,13 +404,6 @@ def test_a_courier_goes_on_after_the_database_was_away(lab, hook, receiver, monk
     courier.start()
     until(lambda: Delivery.objects.get(job=job).state == "delivered")
     courier.close()
-
-
-def until(is_so) -> None:
-    end = time.monotonic() + PATIENCE_SECONDS
-    while not is_so():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 @pytest.mark.django_db(transaction=True)

@@ -6,17 +6,15 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from embedded.ports import free_port
 from tests.support.databases import Database
-from tests.support.patience import PATIENCE_SECONDS
+from tests.support.patience import PATIENCE_SECONDS, until
 
 ROOT = Path(__file__).resolve().parents[3]
 PEOPLE = """
@@ -29,14 +27,6 @@ PEOPLE = """
     print(Token.issue(user, "x", scope="manage")[1])
 """
 CLUSTERS = json.dumps({"memory": {"BACKEND": "jobs.clusters.memory.MemoryCluster", "OPTIONS": {}}})  # of filling.py
-
-
-def until(true: Callable[[], Any]) -> Any:
-    end = time.monotonic() + PATIENCE_SECONDS
-    while not (found := true()):
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.1)
-    return found
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from redis.exceptions import RedisError
 
 from embedded.binaries import find_binaries
 from embedded.ports import free_port
-from tests.process.server.conftest import until
+from tests.support.patience import until
 
 USER, PASSWORD = "muster", "hunter2-of-redis"
 

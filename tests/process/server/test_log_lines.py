@@ -7,8 +7,9 @@ import sys
 import httpx
 
 from controlplane.operations import processes
-from tests.process.server.conftest import ROOT, Process, until
+from tests.process.server.conftest import ROOT, Process
 from tests.support import kube_away
+from tests.support.patience import until
 
 
 def answered(port: int, path: str = "/healthz") -> int:

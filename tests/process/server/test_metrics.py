@@ -4,7 +4,7 @@ import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
 from embedded.ports import free_port
-from tests.process.server.conftest import until
+from tests.support.patience import until
 
 
 def scraped(port: int) -> dict[tuple[str, frozenset], float]:

@@ -7,8 +7,9 @@ import time
 import httpx
 import pytest
 
-from tests.process.server.conftest import CLUSTERS, until
+from tests.process.server.conftest import CLUSTERS
 from tests.process.server.redis_that_refuses import PASSWORD, redis_that_refuses
+from tests.support.patience import until
 
 REFUSALS = {
     "WRONGPASS": "it refuses the user or the password of REDIS_URL",

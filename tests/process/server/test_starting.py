@@ -9,7 +9,8 @@ import psycopg
 import pytest
 
 from common.db.leadership import KEYS, NAMESPACE
-from tests.process.server.conftest import in_django, until
+from tests.process.server.conftest import in_django
+from tests.support.patience import until
 
 
 def answers(server, path: str = "/healthz") -> bool:

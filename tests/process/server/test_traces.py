@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 import httpx
 
-from tests.process.server.conftest import until
 from tests.support.collector import Collector, Span, collect
+from tests.support.patience import until
 
 REQUEST = "request-of-the-test"
 PARAMETER = re.compile(r"%(\(\w+\))?s")  # as a statement has it, without the value

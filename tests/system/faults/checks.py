@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from jobs.core.lifecycle import STEPS, Phase
-from tests.system.faults.installation import RunningInstallation, until
+from tests.support.patience import until
+from tests.system.faults.installation import RunningInstallation
 
 Key = tuple[int, int]  # attempt and rank
 
@@ -39,8 +40,8 @@ def check(
     assert found["is_finished"], found
     complete = found["attempt"] if found["phase"] == "succeeded" else None
     check_lines(installation.api.lines(job), claims, complete=complete, had_power=had_power)
-    until(lambda: not installation.carriers(job), what=f"job {job} left processes")
-    until(lambda: not installation.agents(job), what=f"job {job} left agents")
+    until(lambda: not installation.carriers(job), says=f"job {job} left processes")
+    until(lambda: not installation.agents(job), says=f"job {job} left agents")
 
 
 def check_told(installation: RunningInstallation, job: int, end: str) -> None:
@@ -57,7 +58,7 @@ def check_told(installation: RunningInstallation, job: int, end: str) -> None:
     steps = [one for one in installation.api.events(job) if one["kind"] == "step"]
     wanted = {("job.started", one["attempt"]) for one in steps if one["phase"] == Phase.RUNNING}
     wanted |= {(f"job.{end}", steps[-1]["attempt"])}
-    until(lambda: wanted <= set(told()), what=f"job {job} is told of {wanted}")
+    until(lambda: wanted <= set(told()), says=f"job {job} is told of {wanted}")
     assert [event for event, ids in told().items() if len(ids) > 1] == []
 
 

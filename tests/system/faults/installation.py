@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from embedded.home import remove_home
 from embedded.installation import Installation
 from embedded.processes import Identity, identity, is_alive
 from embedded.supervisor import HEALTHY_SECONDS
-from tests.support.patience import PATIENCE_SECONDS
+from tests.support.patience import PATIENCE_SECONDS, until
 from tests.support.receiver import Receiver, receiver
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -32,15 +32,6 @@ asked = {{"name": "life", "url": "{url}", "events": ["start", "failure", "end"]}
 services.create(team=Team.objects.get(name="demo"), by=User.objects.get(username="admin"), **asked)
 """
 RIGHT_SECONDS = 10.0  # the promised time to recover after the end of a fault
-
-
-def until(is_so: Callable[[], Any], seconds: float = PATIENCE_SECONDS, what: str = "") -> Any:
-    """Poll until the result is true, and return it. The limit only turns hanging into a failure."""
-    end = time.monotonic() + seconds
-    while not (found := is_so()):
-        assert time.monotonic() < end, f"after {seconds:.0f} s still not: {what or is_so}"
-        time.sleep(0.05)
-    return found
 
 
 class Api:
@@ -189,7 +180,7 @@ class RunningInstallation:
                 return time.time() - psutil.Process(self.pid(name)).create_time() > HEALTHY_SECONDS + 0.5
             return False
 
-        until(is_healthy, what=f"{name} lives for a while")
+        until(is_healthy, says=f"{name} lives for a while")
 
     def kill(self, name: str, number: int = signal.SIGKILL) -> None:
         os.kill(self.pid(name), number)
@@ -223,7 +214,7 @@ class RunningInstallation:
             killed |= ours
             time.sleep(0.02)
         self.muster.kill()  # reaps the supervisor; after a real reboot even its process id would be unknown
-        until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in killed), what="everything is gone")
+        until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in killed), says="everything is gone")
 
     def _servers(self) -> Iterator[int]:
         """Postgres with its children, and Redis: their environment does not identify them."""

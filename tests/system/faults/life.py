@@ -12,8 +12,9 @@ from typing import Any
 from muster.client import Client
 from muster.errors import MusterError
 
+from tests.support.patience import until
 from tests.system.faults.checks import check, check_told
-from tests.system.faults.installation import CODE, Api, RunningInstallation, until
+from tests.system.faults.installation import CODE, Api, RunningInstallation
 
 RETRIES = 3  # agents may die this often during one life
 
@@ -42,7 +43,7 @@ class Life:
         self.begin()
         self.go_on()
         self.until_phase(self.short, "succeeded")
-        until(lambda: self.installation.api.lines(self.short), what="lines to read")
+        until(lambda: self.installation.api.lines(self.short), says="lines to read")
 
     def go_on(self) -> None:
         api = self.installation.api
@@ -56,7 +57,7 @@ class Life:
 
     def end(self) -> None:
         """Wait until every job is over."""
-        until(lambda: self._finished(self.paused), what=f"job {self.paused} over")
+        until(lambda: self._finished(self.paused), says=f"job {self.paused} over")
         for job in (self.short, self.cancelled):
             self.until_phase(job, "succeeded", "cancelled", "failed")
 
@@ -76,7 +77,7 @@ class Life:
         return self.installation.api.submit(*words, workspace=self.workspace, max_retries=RETRIES, **asked)
 
     def until_phase(self, job: int, *phases: str) -> None:
-        until(lambda: self.installation.api.job(job)["phase"] in phases, what=f"job {job} in {phases}")
+        until(lambda: self.installation.api.job(job)["phase"] in phases, says=f"job {job} in {phases}")
 
     def sign_in(self) -> None:
         """Create a token, and use it to look at oneself and to test the webhook."""
@@ -102,7 +103,7 @@ class Life:
                 found.append(client.upload(code, queue="default").id)
             return bool(found)
 
-        until(is_sent, what="code sent")
+        until(is_sent, says="code sent")
         return found[0]
 
     def _finished(self, job: int) -> bool:

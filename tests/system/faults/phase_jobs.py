@@ -7,8 +7,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from tests.support.patience import until
 from tests.system.faults.checks import check
-from tests.system.faults.installation import RIGHT_SECONDS, RunningInstallation, until
+from tests.system.faults.installation import RIGHT_SECONDS, RunningInstallation
 
 RUNS = ("running", "starting", "admitted", "new")  # jobs that run once everything has recovered
 
@@ -62,10 +63,10 @@ class PhaseJobs:
         return job
 
     def _until_stopped(self, point: str, phase: str) -> None:
-        self.stopped.append(until(lambda: self.installation.fired(point), what=f"{point} for {phase}"))
+        self.stopped.append(until(lambda: self.installation.fired(point), says=f"{point} for {phase}"))
 
     def until_phase(self, job: int, *phases: str) -> None:
-        until(lambda: self.installation.api.job(job)["phase"] in phases, what=f"job {job} in {phases}")
+        until(lambda: self.installation.api.job(job)["phase"] in phases, says=f"job {job} in {phases}")
 
     def go_on(self) -> None:
         """Continue all stopped processes."""
@@ -121,7 +122,7 @@ class PhaseJobs:
                 self.installation.finish(job)
             return bool(self.installation.api.job(job)["is_finished"])
 
-        until(is_over, what=f"job {job} over")
+        until(is_over, says=f"job {job} over")
 
     def verify(self, job: int, *phases: str, attempts: int | None = None) -> None:
         check(self.installation, job, phases=phases, attempts=attempts, had_power=self.had_power)

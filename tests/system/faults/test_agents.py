@@ -6,8 +6,8 @@ import time
 
 import pytest
 
+from tests.support.patience import until
 from tests.system.faults.checks import check, read_claims
-from tests.system.faults.installation import until
 
 
 def kill_one_agent(installation, job: int) -> None:
@@ -20,7 +20,7 @@ def test_an_agent_is_killed_in_every_phase_that_has_agents(installation, phase_j
     stopping, starting = installation.submit("--stubborn", max_retries=1), 0
     for job in (retried, failing, stopping):
         phase_jobs.until_phase(job, "running")
-        until(lambda job=job: len(read_claims(installation, job)) == 2, what=f"ranks of job {job}")
+        until(lambda job=job: len(read_claims(installation, job)) == 2, says=f"ranks of job {job}")
     installation.api.act(stopping, "cancel")
     phase_jobs.until_phase(stopping, "stopping")
     installation.arm("agent.spawn.before", number="STOP")
@@ -36,7 +36,7 @@ def test_an_agent_is_killed_in_every_phase_that_has_agents(installation, phase_j
         ("running, no retry", failing, lambda now: now["phase"] == "failed"),
         ("starting", starting, lambda now: now["phase"] == "running" and now["attempt"] == 2),
     ):
-        until(lambda job=job, is_right=is_right: is_right(installation.api.job(job)), what=where)
+        until(lambda job=job, is_right=is_right: is_right(installation.api.job(job)), says=where)
         seconds[where] = time.time() - since
     matrix.add_all("kill -9 agent", seconds)
     installation.finish(stopping)  # its other replica ignores SIGTERM and is within its grace period

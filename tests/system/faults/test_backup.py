@@ -7,8 +7,9 @@ import sys
 import pytest
 
 from embedded.home import remove_home
+from tests.support.patience import until
 from tests.system.faults.checks import read_claims
-from tests.system.faults.installation import ROOT, Api, RunningInstallation, until
+from tests.system.faults.installation import ROOT, Api, RunningInstallation
 from tests.system.faults.test_minute import end_control_plane
 
 GAP_WORDS = "restored from a backup"
@@ -112,7 +113,7 @@ def test_jobs_that_moved_on_after_the_backup_do_as_the_document_says(old, tmp_pa
     until_phase(old, "failed", gone)
     assert [old.api.job(job)["attempt"] for job in (here, gone)] == [1, 1]
     until(lambda: old.api.job(retried)["attempt"] == 11 and old.api.job(retried)["phase"] == "running")
-    until(lambda: not old.carriers(waiting) and not old.carriers(paused), what="attempts that are unknown now end")
+    until(lambda: not old.carriers(waiting) and not old.carriers(paused), says="attempts that are unknown now end")
     assert [old.api.job(job)["phase"] for job in (waiting, paused)] == ["queued", "suspended"]
 
     old.api.act(paused, "resume")
@@ -126,4 +127,4 @@ def test_jobs_that_moved_on_after_the_backup_do_as_the_document_says(old, tmp_pa
 
 def until_phase(installation: RunningInstallation, phase: str, *jobs: int) -> None:
     for job in jobs:
-        until(lambda job=job: installation.api.job(job)["phase"] == phase, what=f"job {job} is {phase}")
+        until(lambda job=job: installation.api.job(job)["phase"] == phase, says=f"job {job} is {phase}")

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from muster.client import Client
 
+from tests.support.patience import until
 from tests.system.faults.checks import check, check_told
-from tests.system.faults.installation import CODE, RunningInstallation, until
+from tests.system.faults.installation import CODE, RunningInstallation
 
 
 def _both(*names: str) -> list[str]:
@@ -90,7 +91,7 @@ def test_a_crash_while_rolling_up_leaves_no_bucket_out(installation, matrix, end
 @pytest.mark.soak(guards=("jobs/logs", "jobs/analysis/rollups.py", "jobs/webhooks", "workspaces"))
 def test_a_crash_while_forgetting_deliveries_leaves_none(installation, matrix, ended):
     check_told(installation, ended, "succeeded")
-    until(lambda: not _waiting(installation), what="everything delivered")
+    until(lambda: not _waiting(installation), says="everything delivered")
     said = until_whole(installation, FORGET.format(job=ended), FORGETTING, lambda: None)
     assert said.split()[-2:] == ["left", "False"]
     matrix.add("crash point", f"{len(FORGETTING)} of forgetting", "no delivery is left")

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from embedded.servers import Servers
+from tests.support.patience import until
 from tests.system.faults.checks import check
-from tests.system.faults.installation import RunningInstallation, until
+from tests.system.faults.installation import RunningInstallation
 from tests.system.faults.proxy import Proxy
 
 # Text within the transaction whose commit is cut.
@@ -66,7 +67,7 @@ def test_the_connection_is_cut_in_the_middle_of_a_commit(proxied, matrix, name, 
     before = count(installation)
     cut = proxy.cut(when, of=TRANSACTIONS[name], is_alone=name in ALONE)
     job = installation.submit("--lines", "10")
-    until(lambda: cut.is_done, what=f"{name} cut")
+    until(lambda: cut.is_done, says=f"{name} cut")
     since = time.time()
     until(lambda: installation.api.job(job)["is_finished"])
     matrix.add_all("commit cut", {f"{name}, {when}": time.time() - since})

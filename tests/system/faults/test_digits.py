@@ -7,8 +7,9 @@ import time
 import pytest
 from muster.client import Client
 
+from tests.support.patience import until
 from tests.system.faults.checks import check_steps
-from tests.system.faults.installation import ROOT, until
+from tests.system.faults.installation import ROOT
 
 pytestmark = pytest.mark.soak(guards=("jobs/control", "embedded"))
 
@@ -28,13 +29,15 @@ def texts(installation, job: int) -> list[str]:
 
 def until_text(installation, job: int, words: str) -> None:
     until(
-        lambda: any(words in text for text in texts(installation, job)), 180, what=f"{words!r} in the log of job {job}"
+        lambda: any(words in text for text in texts(installation, job)),
+        seconds=180,
+        says=f"{words!r} in the log of job {job}",
     )
 
 
 def finished(installation, job: int) -> dict:
-    until(lambda: installation.api.job(job)["is_finished"], 240, what=f"job {job} over")
-    until(lambda: not installation.carriers(job), what=f"job {job} left processes")
+    until(lambda: installation.api.job(job)["is_finished"], seconds=240, says=f"job {job} over")
+    until(lambda: not installation.carriers(job), says=f"job {job} left processes")
     check_steps(installation.api.events(job))
     return installation.api.job(job)
 

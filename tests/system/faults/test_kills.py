@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from tests.system.faults.installation import until
+from tests.support.patience import until
 
 FAULTS = ("web", "tasks", "beat", "watcher", "redis", "postgres")
 SAMPLE = ("tasks",)
@@ -23,7 +23,7 @@ def strike(installation, name: str) -> float:
     old = installation.pid(name)
     os.kill(old, signal.SIGKILL)
     at = time.time()
-    until(lambda: installation.muster.pids.get(name) not in (None, old), what=f"{name} started again")
+    until(lambda: installation.muster.pids.get(name) not in (None, old), says=f"{name} started again")
     return at
 
 

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from embedded.processes import end, identity
+from tests.support.patience import until
 from tests.system.faults.checks import check, read_claims
-from tests.system.faults.installation import ROOT, RunningInstallation, until
+from tests.system.faults.installation import ROOT, RunningInstallation
 from tests.system.faults.processes import query, refusals, second_tasks
 
 MIGRATION = """
@@ -70,7 +71,7 @@ def upgrade(installation: RunningInstallation, *, seconds: float, release: Path,
     since = time.time()
     installation.start(checkout=release)
     up = time.time()
-    until(lambda: any(line["at_ms"] / 1000 > up for line in _last(installation, job)), what="new lines")
+    until(lambda: any(line["at_ms"] / 1000 > up for line in _last(installation, job)), says="new lines")
     return job, time.time() - since
 
 
@@ -109,7 +110,7 @@ def test_a_process_stopped_for_a_minute_and_an_upgrade_of_a_minute(installation,
         history = installation.api.events(held)
         assert time.monotonic() - began > 60
         os.kill(stopped, signal.SIGCONT)
-        until(lambda: refusals(installation, held), what="the refusal")
+        until(lambda: refusals(installation, held), says="the refusal")
     matrix.add("SIGSTOP tasks, 60 s", "cluster.apply.before", "refused")
     assert installation.api.events(held) == history
     phase_jobs.verify(held, "succeeded", attempts=1)

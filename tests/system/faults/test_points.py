@@ -11,8 +11,8 @@ import pytest
 
 from agent import faultpoints as agent_crash
 from common import faultpoints
+from tests.support.patience import until
 from tests.system.faults.checks import read_claims
-from tests.system.faults.installation import until
 from tests.system.faults.life import Life, slow_visit
 from tests.system.faults.test_cleaning import COLLECTING, FORGETTING, GARBAGE, PACKING, ROLLING
 
@@ -86,7 +86,7 @@ def test_a_process_dies_at_each_fault_point(installation, matrix, tmp_path, cell
         lived = others.submit(life.live)
         until(
             lambda: all(map(installation.fired, cell)),
-            what=f"{[point for point in cell if not installation.fired(point)]} fired",
+            says=f"{[point for point in cell if not installation.fired(point)]} fired",
         )
         since = max(map(installation.fired_at, cell))
         probe = installation.submit("--lines", "1", nodes=1)
@@ -112,7 +112,7 @@ def test_the_tasks_process_dies_while_it_renews_a_lease(installation, matrix, ph
     installation.arm(point)
     with slow_visit(installation, job):
         installation.api.act(job, "cancel")
-        until(lambda: installation.fired(point), what=f"{point} fired")
+        until(lambda: installation.fired(point), says=f"{point} fired")
     since = installation.fired_at(point)
     phase_jobs.until_phase(job, "cancelled")
     matrix.add_all("crash point", {point: time.time() - since})
@@ -126,7 +126,7 @@ def test_the_tasks_process_dies_while_it_drains_a_spool(installation, matrix, ph
     phase_jobs.until_phase(job, "running")
     until(lambda: read_claims(installation, job))
     installation.arm("agent.send.before", point)  # a batch is in the spool, and its agent dies
-    until(lambda: installation.fired(point), what=f"{point} fired")
+    until(lambda: installation.fired(point), says=f"{point} fired")
     since = installation.fired_at(point)
     phase_jobs.until_phase(job, "failed")
     matrix.add_all("crash point", {point: time.time() - since})
@@ -145,10 +145,10 @@ def test_the_tasks_process_dies_while_it_ends_a_replica_of_an_elastic_job(instal
     installation.arm(point)
     pid = next(pid for pid, place in installation.agents(job) if place.name == "worker-2")
     os.kill(pid, signal.SIGKILL)
-    until(lambda: installation.fired(point), what=f"{point} fired")
+    until(lambda: installation.fired(point), says=f"{point} fired")
     since = time.time()
     until(
-        lambda: installation.api.job(job)["ranks"]["running"] == 3 and replaced(installation, job), what="it came back"
+        lambda: installation.api.job(job)["ranks"]["running"] == 3 and replaced(installation, job), says="it came back"
     )
     until(lambda: len(read_claims(installation, job)) == 4)  # it is reported as running before it writes its claim
     matrix.add_all("crash point", {point: time.time() - since})

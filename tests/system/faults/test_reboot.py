@@ -2,8 +2,8 @@
 
 import time
 
+from tests.support.patience import until
 from tests.system.faults.checks import check
-from tests.system.faults.installation import until
 
 
 def test_a_reboot_leaves_nothing_stuck(installation, phase_jobs, matrix):
@@ -32,10 +32,10 @@ def test_a_reboot_leaves_nothing_stuck(installation, phase_jobs, matrix):
         "failing": ("failed",),
     }
     # Its row says RUNNING until the first visit, so its phase alone proves nothing.
-    until(lambda: installation.api.job(before["running"])["attempt"] == 2, what="running: its second attempt")
+    until(lambda: installation.api.job(before["running"])["attempt"] == 2, says="running: its second attempt")
     for phase, job in {**before, "failing": failing}.items():
         until(
-            lambda job=job, phase=phase: installation.api.job(job)["phase"] in wanted[phase], what=f"{phase}: job {job}"
+            lambda job=job, phase=phase: installation.api.job(job)["phase"] in wanted[phase], says=f"{phase}: job {job}"
         )
         seconds[phase] = time.time() - since
     matrix.add_all("reboot", seconds)

@@ -9,7 +9,7 @@ import pytest
 from redis import Redis
 from redis.exceptions import RedisError
 
-from tests.system.faults.installation import until
+from tests.support.patience import until
 from tests.system.faults.phase_jobs import timed
 
 SUBMISSIONS = 10

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from tests.system.faults.installation import until
+from tests.support.patience import until
 from tests.system.faults.processes import lease_token, refusals, second_tasks
 
 POINTS = ("cluster.apply.before", "cluster.observe.after", "cluster.delete.before")
@@ -28,7 +28,7 @@ def test_the_late_writes_of_a_stopped_process_are_refused(installation, matrix, 
             assert lease_token(installation, job) > before
             history = installation.api.events(job)
             os.kill(stopped, signal.SIGCONT)
-            until(lambda: refusals(installation, job), what="the refusal")
+            until(lambda: refusals(installation, job), says="the refusal")
     finally:
         os.kill(stopped, signal.SIGCONT)
     assert installation.api.events(job) == history  # nothing was written after it

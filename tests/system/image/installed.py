@@ -10,8 +10,7 @@ import re
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ from rig import image as pods_image
 from rig.containers import Engine
 from rig.node import LENT, Node
 from rig.plane import ControlPlane
-from tests.support.patience import PATIENCE_SECONDS
+from tests.support.patience import PATIENCE_SECONDS, until
 from tests.system.image.readme import commands
 
 SPACE, JOBS, PORT = "muster", "muster-jobs", 18000
@@ -47,14 +46,6 @@ A_TABLE = 'migrations.RunSQL("CREATE TABLE queues_of_next_release (id integer)",
 COUNTING = "import time\nfor n in range(100000): print('line', n, flush=True); time.sleep(0.2)"
 CHOSEN = "a-new-password-for-admin"
 PATIENT = 2 * PATIENCE_SECONDS
-
-
-def until(true: Callable[[], Any], why: Callable[[], Any]) -> Any:
-    end = time.monotonic() + PATIENT
-    while not (found := true()):
-        assert time.monotonic() < end, why()
-        time.sleep(0.5)
-    return found
 
 
 class Installed:

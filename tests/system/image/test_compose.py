@@ -19,8 +19,8 @@ import pytest
 
 from embedded.ports import free_port
 from rig.containers import Engine, docker
-from tests.support.patience import PATIENCE_SECONDS
-from tests.system.image.installed import CHOSEN, PROCESSES, until
+from tests.support.patience import PATIENCE_SECONDS, until
+from tests.system.image.installed import CHOSEN, PROCESSES
 from tests.system.image.readme import commands, lines
 
 pytestmark = pytest.mark.full
