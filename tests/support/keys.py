@@ -24,7 +24,7 @@ import grimp
 ROOT = Path(__file__).resolve().parents[2]
 SERVER = ("accounts", "common", "controlplane", "jobs", "queues", "workspaces")
 PROGRAMS = ("agent", "bench", "client", "embedded", "rig")
-# Programs that a lane starts or packs, beside what its tests import.
+# Programs that the tests of a level start or pack, beside what they import. A lane is a level or a folder of one.
 STARTS: dict[str, tuple[str, ...]] = {
     "unit": (*PROGRAMS, "tests"),  # tests/unit/project reads every file of the repository
     "db": ("agent", "client"),
@@ -48,7 +48,7 @@ def key(lane: str, *, read: Callable[[str], bytes] | None = None) -> str:
 
 def files(lane: str) -> list[str]:
     """Return the tracked files whose content the lane depends on, sorted."""
-    whole = (*SERVER, *STARTS[lane], f"tests/{lane}", "tests/support")
+    whole = (*SERVER, *_starts(lane), f"tests/{lane}", "tests/support")
     found = {path for path in tracked() if path.startswith(tuple(f"{folder}/" for folder in whole))}
     found |= {path for path in tracked() if not _is_module(path)}
     found |= {path for module in _imported(lane) if (path := _path_of(module))}
@@ -99,9 +99,11 @@ def _is_module(path: str) -> bool:
 def _imported(lane: str) -> frozenset[str]:
     """Return the modules that the lane's tests and programs import, directly or not, with the packages they are in."""
     drawn = _graph()
-    start = {one for one in drawn.modules if _is_in(one, f"tests.{lane}")}
-    start |= {one for one in drawn.modules if any(_is_in(one, _package(name)) for name in STARTS[lane])}
-    start |= {"tests", "tests.conftest", "tests.settings", *_plugins()} & drawn.modules
+    folder = f"tests.{lane.replace('/', '.')}"
+    start = {one for one in drawn.modules if _is_in(one, folder)}
+    start |= {one for one in drawn.modules if any(_is_in(one, _package(name)) for name in _starts(lane))}
+    start |= {f"{parent}.conftest" for parent in _parents(folder)} & drawn.modules
+    start |= {"tests", "tests.settings", *_plugins()} & drawn.modules
     found = start.union(*(drawn.find_upstream_modules(module) for module in start))
     return frozenset(found | {parent for one in found for parent in _parents(one)})
 
@@ -112,6 +114,10 @@ def _graph() -> grimp.ImportGraph:
         if place not in sys.path:
             sys.path.insert(0, place)
     return grimp.build_graph(*SERVER, *map(_package, PROGRAMS), "tests", cache_dir=None)
+
+
+def _starts(lane: str) -> tuple[str, ...]:
+    return STARTS[lane.partition("/")[0]]
 
 
 def _plugins() -> set[str]:

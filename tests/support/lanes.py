@@ -25,19 +25,23 @@ ROOT = Path(__file__).resolve().parents[2]
 ARTIFACTS = ROOT / "artifacts"
 DURATIONS = ARTIFACTS / "durations.json"
 
-# Levels in the folder tests/, with their usual seconds on two cores. A test checks that every level is a lane.
+# Folders of tests/, with their usual seconds on two cores. Every test is in one of them.
 LANES = {
-    "process": 2000, "db": 1500, "cluster": 1300, "system": 1300, "browser": 600, "contract": 450, "simulation": 350,
-    "unit": 100,
+    "system/image": 700, "db": 600, "cluster": 480, "browser": 380, "process/agent": 290, "process/server": 250,
+    "contract": 230, "system/stack": 200, "system/faults": 200, "process/embedded": 150, "unit": 100,
+    "process/client": 90, "process/clusters": 40, "simulation": 30,
 }  # fmt: skip
-AT_ONCE = 3  # most lanes mostly wait: for processes to end, for pods
+AT_ONCE = 4  # a lane waits half of its time, for processes to end and for pods
 STOP_SECONDS = 120.0  # for a lane to end its servers and processes
 LOOK_SECONDS = 0.5
 SLOW_SECONDS = 4.0  # a test that takes longer is listed at the end of its lane's output
 
 # For each size: lanes that it leaves out, and in words what else.
 SIZES = {
-    "quick": ({"cluster", "system"}, "tests/cluster and tests/system, and what is marked ci, full or soak"),
+    "quick": (
+        {one for one in LANES if one.startswith(("cluster", "system"))},
+        "tests/cluster and tests/system, and what is marked ci, full or soak",
+    ),
     "ci": (set[str](), "what is marked full or soak"),
     "all": (set[str](), "soak tests whose guards are as they were; bin/test --soak runs all"),
     "soak": ({"unit", "browser"}, "everything else than soak tests"),
@@ -66,7 +70,7 @@ class Lane:
 
     @property
     def log(self) -> Path:
-        return ARTIFACTS / "lanes" / f"{self.name}.log"
+        return ARTIFACTS / "lanes" / f"{self.name.replace('/', '.')}.log"
 
     @property
     def seconds(self) -> float:
@@ -108,13 +112,13 @@ def run(
                 lane = Lane(waiting.pop(0), size, is_fresh)
                 lane.start()
                 running.append(lane)
-                print(f"{lane.name:12} started", flush=True)
+                print(f"{lane.name:16} started", flush=True)
             for lane in [one for one in running if one.process.poll() is not None]:
                 running.remove(lane)
                 code = lane.process.returncode
                 codes[lane.name] = 0 if code == NO_TESTS and size == "soak" else code
                 _remember(DURATIONS, lane.name, round(lane.seconds, 1))
-                print(f"{lane.name:12} {lane.seconds:5.0f} s  {lane.last_line()}", flush=True)
+                print(f"{lane.name:16} {lane.seconds:5.0f} s  {lane.last_line()}", flush=True)
                 if codes[lane.name] == 0:
                     passed(lane)
             time.sleep(LOOK_SECONDS)
@@ -160,7 +164,7 @@ def _from_stamps(known: dict[str, str], size: str) -> set[str]:
     taken = set[str]()
     for name, key in known.items():
         if name not in ALWAYS and (stamp := stamps.find(name, size=size, key=key)):
-            print(f"{name:12} not run again: {stamp}", flush=True)
+            print(f"{name:16} not run again: {stamp}", flush=True)
             taken.add(name)
             if size == "ci":
                 stamps.owe(name)

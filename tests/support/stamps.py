@@ -34,7 +34,7 @@ def folder() -> Path:
 
 def find(lane: str, *, size: str, key: str) -> Stamp | None:
     """Return the stamp of a run that included this one; None if there is none, or the full run is owed this lane."""
-    if size == "all" and (folder() / f"{lane}.owed").exists():
+    if size == "all" and _owed(lane).exists():
         return None
     found = (_read(_file(lane, larger, key)) for larger in LARGER[size])
     return next((one for one in found if one), None)
@@ -46,7 +46,7 @@ def write(lane: str, *, size: str, key: str, words: str) -> None:
     folder().mkdir(parents=True, exist_ok=True)
     write_json(_file(lane, size, key), value=asdict(stamp))
     if size == "all":
-        (folder() / f"{lane}.owed").unlink(missing_ok=True)
+        _owed(lane).unlink(missing_ok=True)
 
 
 def passed_in_full() -> list[str]:
@@ -58,7 +58,7 @@ def passed_in_full() -> list[str]:
 def owe(lane: str) -> None:
     """The next full run runs this lane whatever its key says."""
     folder().mkdir(parents=True, exist_ok=True)
-    (folder() / f"{lane}.owed").touch()
+    _owed(lane).touch()
 
 
 def forget_old(now: float) -> None:
@@ -75,4 +75,12 @@ def _read(path: Path) -> Stamp | None:
 
 
 def _file(lane: str, size: str, key: str) -> Path:
-    return folder() / f"{lane}-{size}-{key}.json"
+    return folder() / f"{_word(lane)}-{size}-{key}.json"
+
+
+def _owed(lane: str) -> Path:
+    return folder() / f"{_word(lane)}.owed"
+
+
+def _word(lane: str) -> str:
+    return lane.replace("/", ".")

@@ -6,6 +6,7 @@ from tests.support import keys, lanes, stamps
 
 ALL = set(lanes.LANES)
 SERVER = ALL
+PROCESS, SYSTEM = ({one for one in ALL if one.startswith(f"{level}/")} for level in ("process", "system"))
 # One file of every room and of every kind of data, with the lanes that must run if it changes.
 CHANGED = {
     "accounts/permissions.py": SERVER,
@@ -24,17 +25,20 @@ CHANGED = {
     "agent/frameworks/ray.py": ALL - {"simulation"},
     "client/muster/commands/submit.py": ALL - {"simulation"},
     "client/muster/_report.py": ALL - {"simulation"},
-    "embedded/demo.py": {"unit", "process", "contract", "cluster", "system"},
+    "embedded/demo.py": {"unit", "contract", "cluster"} | PROCESS | SYSTEM,
     "embedded/servers.py": ALL,  # pytest's plugin starts them
-    "rig/node.py": {"unit", "cluster", "system"},
-    "bench/ingest.py": {"unit", "system"},
-    "bench/rig.py": {"unit", "cluster", "system"},
+    "rig/node.py": {"unit", "cluster"} | SYSTEM,
+    "bench/ingest.py": {"unit"} | SYSTEM,
+    "bench/rig.py": {"unit", "cluster"} | SYSTEM,
     "tests/conftest.py": ALL,
     "tests/support/builders.py": ALL,
     "tests/simulation/world.py": {"unit", "simulation"},
     "tests/db/web/test_list.py": {"unit", "db"},
-    "tests/contract/test_clusters.py": {"unit", "db", "contract", "cluster"},  # by import
+    "tests/contract/test_clusters.py": {"unit", "contract", "cluster"},  # by import
     "tests/browser/conftest.py": {"unit", "browser"},
+    "tests/process/agent/test_ray.py": {"unit", "process/agent"},
+    "tests/process/server/conftest.py": {"unit", "process/server", "cluster"},  # by import
+    "tests/system/faults/conftest.py": {"unit", "system/faults"},
     "templates/jobs/_verdict.html": ALL,
     "static/live.js": ALL,
     "helm/muster/values.yaml": ALL,
@@ -62,7 +66,7 @@ def test_a_changed_file_runs_the_lanes_that_depend_on_it(before, path, expected)
     assert depends == expected
 
 
-@pytest.mark.parametrize("lane", ["simulation", "system"])
+@pytest.mark.parametrize("lane", ["simulation", "system/stack"])
 def test_another_content_of_one_file_is_another_key(before, lane):
     def changed(path: str) -> bytes:
         content = (keys.ROOT / path).read_bytes()
@@ -105,12 +109,13 @@ class TestStamps:
         assert stamps.find("process", size="ci", key="k") is None
 
     def test_what_ci_took_from_a_stamp_is_run_by_the_next_full_run_in_any_case(self):
-        stamps.write("db", size="all", key="k", words="9 passed")
-        stamps.owe("db")
-        assert stamps.find("db", size="ci", key="k")
-        assert stamps.find("db", size="all", key="k") is None
-        stamps.write("db", size="all", key="k", words="9 passed")
-        assert stamps.find("db", size="all", key="k")
+        for lane in ("db", "system/stack"):
+            stamps.write(lane, size="all", key="k", words="9 passed")
+            stamps.owe(lane)
+            assert stamps.find(lane, size="ci", key="k")
+            assert stamps.find(lane, size="all", key="k") is None
+            stamps.write(lane, size="all", key="k", words="9 passed")
+            assert stamps.find(lane, size="all", key="k")
 
     def test_a_file_that_cannot_be_read_is_no_stamp(self):
         stamps.write("db", size="ci", key="k", words="3 passed")
