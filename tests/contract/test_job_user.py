@@ -25,7 +25,6 @@ from embedded import EmbeddedError, account, local_home
 from embedded.agents import end_agents, living
 from embedded.files import read_json
 from embedded.home import BELONGS_TO, homes, remove_home
-from embedded.installation import Installation
 from embedded.local_home import find_local_home, remove_local_home
 from embedded.processes import send
 from jobs.clusters.local import drain, handed, host
@@ -604,43 +603,3 @@ def test_folders_nested_too_deeply_are_reported_and_nothing_is_changed(data_on_a
     assert homes_of(data) == []
     trees.remove(data / "local")
     assert not (data / "local").exists()
-
-
-SPY = """
-import os, glob, subprocess
-mine = os.environ["MUSTER_SHARED"]
-print("uid", os.getuid(), flush=True)
-found = []
-for path in PATHS:
-    try:
-        found.append(open(path).read()[:20])
-    except OSError as error:
-        print(type(error).__name__, path, flush=True)
-print("found", found, flush=True)
-import celery
-print("our packages can be imported", flush=True)
-"""
-
-
-def test_a_job_in_a_whole_installation_cannot_read_its_secrets(tmp_path):
-    need(os.geteuid() == 0, "only root starts jobs as another user")
-    from muster.client import Client
-
-    folder, code = tmp_path / "data", tmp_path / "code"
-    code.mkdir()
-    with Installation(folder, is_temporary=True) as muster:
-        names = ["secrets.json", "cli.json", "instance.json", "logs/web.log", "local/control.json"]
-        paths = [str(folder / name) for name in names] + [f"/proc/{muster.pids['tasks']}/environ"]
-        (code / "spy.py").write_text(f"PATHS = {paths}\n{SPY}")
-        with Client(muster.url, muster.token) as client:
-            job = client.submit("python spy.py", queue="default", directory=code, nodes=1, framework="plain").id
-            until(lambda: client.job(job).is_finished)
-            said = [line.text for line in client.logs(job)]
-            assert client.job(job).phase == "succeeded", said
-        uid = muster.env["MUSTER_JOB_USER"]
-        home = (folder / "local").resolve()
-    assert f"uid {uid}" in said and "found []" in said and "our packages can be imported" in said
-    assert [line for line in said if line.startswith("PermissionError")] == [
-        f"PermissionError {path}" for path in paths
-    ]
-    assert not home.exists()  # a temporary installation leaves nothing outside its folder

@@ -10,7 +10,10 @@ import urllib.request
 from collections.abc import Iterable
 from pathlib import Path
 
+import httpx
+
 from embedded.account import Account, can_run
+from embedded.installation import Installation
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -37,6 +40,17 @@ def status(url: str, **headers: str) -> int:
         return error.code
     except (urllib.error.URLError, TimeoutError):  # not listening yet, or too busy to answer
         return 0
+
+
+def sign_in(muster: Installation, password: str) -> httpx.Client:
+    client = httpx.Client(base_url=muster.url, timeout=60)
+    client.get("/login")
+    post(client, "/login", username="admin", password=password)
+    return client
+
+
+def post(client: httpx.Client, path: str, **fields: str) -> httpx.Response:
+    return client.post(path, data={**fields, "csrfmiddlewaretoken": client.cookies["csrftoken"]})
 
 
 def processes_naming(text: str) -> list[str]:
