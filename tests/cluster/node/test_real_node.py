@@ -81,7 +81,7 @@ def test_the_digits_job_trains_on_two_pods_and_resumes_from_its_checkpoint(pods)
     ended = pods.until_phase(job, "succeeded", "failed")
     assert ended.phase == "succeeded", (ended.message, pods.text(job)[-30:])
     assert (ended.attempt, ended.failures) == (2, 0)
-    assert_trained(pods.client, job)
+    assert_trained(pods.client, job, ranks=4)
     assert pods.of(job) == []
 
 
