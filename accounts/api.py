@@ -105,5 +105,5 @@ def _teams(user: User) -> list[dict[str, str]]:
 def _token(token: Any) -> dict[str, Any] | None:
     if not isinstance(token, Token):
         return None
-    told = {name: getattr(token, name) for name in ("id", "name", "prefix", "scope", "expires_at")}
-    return {**told, "team": token.team.name if token.team else None}
+    fields = {name: getattr(token, name) for name in ("id", "name", "prefix", "scope", "expires_at")}
+    return {**fields, "team": token.team.name if token.team else None}

@@ -156,17 +156,17 @@ def record(
         ip=here.ip,
         user_agent=here.user_agent,
     )
-    transaction.on_commit(lambda: _tell(entry))
+    transaction.on_commit(lambda: _log_event(entry))
     if act in MAY_END_ACCESS and isinstance(on, User | Token):
         doorbell.access_changed(on.pk if isinstance(on, User) else on.user_id)
     return entry
 
 
-def _tell(entry: AuditEntry) -> None:
+def _log_event(entry: AuditEntry) -> None:
     """Log the entry as an event, which may be shipped elsewhere; only after its commit."""
     names = ("actor_name", "token_prefix", "target_kind", "target_id", "target_name", "team_name", "ip", "user_agent")
-    told = {name: getattr(entry, name) for name in names}
-    log_config.event(entry.act, audit_id=entry.pk, before=entry.before, after=entry.after, **told)
+    fields = {name: getattr(entry, name) for name in names}
+    log_config.event(entry.act, audit_id=entry.pk, before=entry.before, after=entry.after, **fields)
 
 
 def entries(user: User) -> QuerySet[AuditEntry]:

@@ -83,18 +83,18 @@ def losses(*, team: Team, username: str, role: str | None, by: User) -> list[str
     row = members_of(team).filter(user__username=username).first()
     if row is None or role == Role.ADMIN or row.role != Role.ADMIN:
         return []
-    said = []
+    sentences = []
     is_last = is_last_admin(username, _admins(team))
     if is_last and not is_platform_admin(by):
         return []
     if row.user_id == by.pk and not by.is_superuser:
-        said.append(
+        sentences.append(
             f"You will no longer be an administrator of {team.name}: you cannot change its members, queues, tokens and "
             f"quotas, nor read its audit, until another administrator makes you one again."
         )
     if is_last:
-        said.append(f"{team.name} will have no administrator: only platform administrators can change it then.")
-    return said
+        sentences.append(f"{team.name} will have no administrator: only platform administrators can change it then.")
+    return sentences
 
 
 def remove(*, team: Team, username: str, by: User) -> None:

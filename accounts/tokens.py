@@ -52,7 +52,7 @@ def make(
     """Create the row and its audit entry; permissions were checked before."""
     with transaction.atomic():
         token, text = Token.issue(user, name, scope=scope, team=team, expires_at=expires_at)
-        audit.record(AuditAction.TOKEN_MADE, by=by, on=token, team=team or user.service_team, after=_told(token))
+        audit.record(AuditAction.TOKEN_MADE, by=by, on=token, team=team or user.service_team, after=_audited(token))
     return token, text
 
 
@@ -152,7 +152,7 @@ def _end(by: User, days: int | None) -> datetime:
     return min(asked, by.grant.expires_at or asked)
 
 
-def _told(token: Token) -> dict[str, object]:
+def _audited(token: Token) -> dict[str, object]:
     return {
         "for": token.user.get_username(),
         "prefix": token.prefix,

@@ -24,7 +24,7 @@ from .signin import flow, second_factor
 
 
 class SignInForm(AuthenticationForm):
-    # Django only tells browsers how long a name may be; a longer one must not reach the table of failures.
+    # Django only limits the length of a name in browsers; a longer one must not reach the table of failures.
     username = UsernameField(max_length=150, widget=TextInput(attrs={"autofocus": True}))
 
     def confirm_login_allowed(self, user: User) -> None:

@@ -43,13 +43,15 @@ class Row:
     @property
     def changes(self) -> list[Change]:
         before, after = self.entry.before, self.entry.after
-        return [Change(name.replace("_", " "), said(before, name), said(after, name)) for name in {**before, **after}]
+        return [
+            Change(name.replace("_", " "), as_text(before, name), as_text(after, name)) for name in {**before, **after}
+        ]
 
 
 _WORDS = {True: "yes", False: "no", None: "none"}
 
 
-def said(values: dict[str, object], name: str) -> str:
+def as_text(values: dict[str, object], name: str) -> str:
     value = values.get(name, "")
     return _WORDS[value] if value is None or isinstance(value, bool) else str(value)
 

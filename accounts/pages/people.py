@@ -26,16 +26,16 @@ def page(request: Request) -> HttpResponse:
     allowed(lambda: require_platform_admin(request.user, "manage people"))
     if request.method != "POST":
         return answer(request, template="accounts/people.html", context=_context(request, {}))
-    told: dict[str, Any] = {}
+    fresh: dict[str, Any] = {}
     act, username = ACTS.get(text(request, "act")), text(request, "username")
     if act and knows_password(request):
-        told = act(request, username)
-    if told:  # a first password, shown in this one answer
-        return answer(request, template="accounts/people.html", context=_context(request, told))
+        fresh = act(request, username)
+    if fresh:  # a first password, shown in this one answer
+        return answer(request, template="accounts/people.html", context=_context(request, fresh))
     return redirect(f"{reverse('people')}?{urlencode({'q': username})}" if act not in (None, _invite) else "people")
 
 
-def _context(request: Request, told: dict[str, Any]) -> dict[str, Any]:
+def _context(request: Request, fresh: dict[str, Any]) -> dict[str, Any]:
     asked = request.GET.get("q", "").replace("\0", "").strip()[:150]
     rows = list(people.found(asked).prefetch_related("memberships__team")[: SHOWN + 1])
     factors = SecondFactor.objects.filter(user__in=rows).exclude(confirmed_at=None).values_list("user_id", flat=True)
@@ -48,19 +48,21 @@ def _context(request: Request, told: dict[str, Any]) -> dict[str, Any]:
         "teams": Team.objects.order_by("name").values_list("name", flat=True),
         "roles": Role.choices,
         "days": people.FIRST_PASSWORD.days,
-        **told,
+        **fresh,
     }
 
 
 def _invite(request: Request, username: str) -> dict[str, Any]:
     team = Team.objects.filter(name=text(request, "team")).first()
     made = partial(people.make, username=username, team=team, role=text(request, "role"), by=request.user)
-    return _told(request, username, lambda: made()[1], f"{username} was invited.")
+    return _given_password(request, username, lambda: made()[1], f"{username} was invited.")
 
 
 def _password(request: Request, username: str) -> dict[str, Any]:
     given = partial(people.give_password, username=username, by=request.user)
-    return _told(request, username, given, f"{username} has a new first password, and was signed out everywhere.")
+    return _given_password(
+        request, username, given, f"{username} has a new first password, and was signed out everywhere."
+    )
 
 
 def _factor(request: Request, username: str) -> dict[str, Any]:
@@ -81,12 +83,12 @@ def _activate(request: Request, username: str) -> dict[str, Any]:
     return {}
 
 
-def _told(request: Request, username: str, change: Callable[[], str], done: str) -> dict[str, Any]:
+def _given_password(request: Request, username: str, change: Callable[[], str], done: str) -> dict[str, Any]:
     """Carry out a change that gives a first password, and return it for the page; empty if it was refused."""
     passwords: list[str] = []
     if not attempt(request, lambda: passwords.append(change()), done=done):
         return {}
-    return {"told_name": username, "told_password": passwords[0]}
+    return {"password_of": username, "first_password": passwords[0]}
 
 
 ACTS: dict[str, Callable[[Request, str], dict[str, Any]]] = {

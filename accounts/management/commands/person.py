@@ -35,15 +35,15 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
-            said = self._act(**options)
+            message = self._act(**options)
             doorbell.drain()  # so that this person's open streams end at once
-            self.stdout.write(said)
+            self.stdout.write(message)
         except (InvalidInput, Conflict) as error:
             raise CommandError(str(error)) from error
 
     def _act(self, username: str, **options: Any) -> str:
         if options["new_password"]:
-            return _told(username, people.give_password(username=username))
+            return _password_message(username, people.give_password(username=username))
         if options["remove_second_factor"]:
             was = people.remove_second_factor(username=username)
             return f"{username} signs in with a password only" if was else f"{username} had no second factor"
@@ -57,8 +57,8 @@ class Command(BaseCommand):
         if team and where is None:
             raise CommandError(f"--team {team}: there is no such team")
         _, password = people.make(username=username, team=where, role=role)
-        return _told(username, password)
+        return _password_message(username, password)
 
 
-def _told(username: str, password: str) -> str:
+def _password_message(username: str, password: str) -> str:
     return f"{username} may sign in with {password} within {people.FIRST_PASSWORD.days} days and must then choose a new password"

@@ -331,7 +331,7 @@ def root(as_, people):
 
 def test_a_person_is_invited_and_chooses_a_password(root, team):
     page = invite(root)
-    password = re.search(r'id="told-password"[^>]*>([^<]+)<', page.text)[1]
+    password = re.search(r'id="first-password"[^>]*>([^<]+)<', page.text)[1]
     assert page.headers["Cache-Control"] == "private, no-store" and "Content-Encoding" not in page.headers
     assert Client().login(username="ada", password=password)
     assert Membership.objects.get(user__username="ada").role == "viewer"
@@ -366,7 +366,7 @@ def test_people_are_helped_and_deactivated(root, people):
     def act(act, username="owner"):
         return root.post("/people", {"act": act, "username": username, "password": ROOT}, follow=True).text
 
-    password = re.search(r'id="told-password"[^>]*>([^<]+)<', act("password"))[1]
+    password = re.search(r'id="first-password"[^>]*>([^<]+)<', act("password"))[1]
     assert Client().login(username="owner", password=password)
     assert "can no longer sign in" in act("deactivate") and not User.objects.get(username="owner").is_active
     assert "can sign in again" in act("activate") and User.objects.get(username="owner").is_active
