@@ -4,7 +4,7 @@ A pod's name is published a moment after the pod has its address, and only then 
 too: its /etc/hosts has the name with the cluster's domain, which nobody here knows.
 - What binds to its own name, as `socket.create_server` does with MASTER_ADDR, would fail in between.
 - What connects to another pod, whose image may still be pulled, tries again by itself, but each time later: torchrun
-  pauses for a minute and more (torch 2.15, c10d's socket.cpp), and tells what is missing after 15.
+  pauses for a minute and more (torch 2.15, c10d's socket.cpp), and prints what is missing after 15.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ OWN = "MUSTER_HOST"
 OWN_SECONDS = 60.0  # longer than resolvers remember that a name is not there (CoreDNS: 30 s)
 _OWN_LOOK_SECONDS = 0.1
 LOOK_SECONDS = 1.0  # of many replicas at once, while one is missing
-TELL_SECONDS = 10.0  # until a wait is worth a line
+QUIET_SECONDS = 10.0  # until a wait is worth a line
 NO_HOST = 68  # EX_NOHOST of sysexits.h
 
 
@@ -63,12 +63,12 @@ def main(words: List[str]) -> int:
     A program of its own and not a step of the agent: meanwhile the agent reports, and a stop is a signal as always.
     """
     host, seconds, command = words[0], float(words[1]), words[2:]
-    begun, told = time.monotonic(), False
+    begun, is_printed = time.monotonic(), False
     try:
         for pause in awaited(host, seconds=seconds, pause=LOOK_SECONDS):
-            if not told and time.monotonic() - begun >= TELL_SECONDS:
+            if not is_printed and time.monotonic() - begun >= QUIET_SECONDS:
                 print(f"muster: waiting for {host}, where the nodes meet: its name cannot be looked up yet", flush=True)
-                told = True
+                is_printed = True
             time.sleep(pause)
     except Unknown as error:
         complaint = f"the host {host} cannot be looked up after {seconds:.0f} s ({error})"

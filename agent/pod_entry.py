@@ -16,7 +16,7 @@ import sys
 import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-TOLD = os.environ.get("MUSTER_TOLD", "/muster/told")  # the Secret
+CONFIG = os.environ.get("MUSTER_TOLD", "/muster/told")  # the Secret
 STATE = os.environ.get("MUSTER_STATE", "/muster/state")  # an empty folder
 MESSAGE = os.environ.get("MUSTER_MESSAGE", "/dev/termination-log")  # the kubelet shows it as the reason
 CAN_NOT_START = 78  # EX_CONFIG of sysexits.h
@@ -27,14 +27,14 @@ def main() -> int:
         if not is_first():
             signal.sigwait([signal.SIGTERM])
             return 0
-        with open(os.path.join(TOLD, "role.json"), encoding="utf-8") as file:
-            told = json.load(file)
-        told["index"] = int(os.environ["MUSTER_INDEX"])
-        told["incarnation"] = int(os.environ.get("MUSTER_INCARNATION", "0"))
-        told["last_words"] = MESSAGE
-        check_shared(told.get("shared", ""))
-        folder = lay_out(told)
-        trust(os.path.join(TOLD, "control-ca.pem"), folder)
+        with open(os.path.join(CONFIG, "role.json"), encoding="utf-8") as file:
+            config = json.load(file)
+        config["index"] = int(os.environ["MUSTER_INDEX"])
+        config["incarnation"] = int(os.environ.get("MUSTER_INCARNATION", "0"))
+        config["last_words"] = MESSAGE
+        check_shared(config.get("shared", ""))
+        folder = lay_out(config)
+        trust(os.path.join(CONFIG, "control-ca.pem"), folder)
     except (OSError, ValueError, KeyError) as error:
         return complain(f"the replica cannot start: {error}")
     return attend(folder)
@@ -89,15 +89,15 @@ def check_shared(path: str) -> None:
         raise OSError(f"the job folder {path} cannot be written by user {os.getuid()}: {error.strerror}") from error
 
 
-def lay_out(told: "dict[str, object]") -> str:
-    folder = os.path.join(STATE, f"{told['role']}-{told['index']}")
+def lay_out(config: "dict[str, object]") -> str:
+    folder = os.path.join(STATE, f"{config['role']}-{config['index']}")
     os.makedirs(folder, mode=0o700, exist_ok=True)
     os.makedirs(os.environ.get("HOME") or STATE, mode=0o700, exist_ok=True)
     with open(os.path.join(folder, "replica.json"), "w", encoding="utf-8") as file:
-        json.dump(told, file)
-    own = os.path.join(TOLD, "token")
-    # Pods of one template are told the tokens of all.
-    with open(own if os.path.exists(own) else f"{own}-{told['index']}", encoding="ascii") as secret:
+        json.dump(config, file)
+    own = os.path.join(CONFIG, "token")
+    # Pods of one template get the tokens of all.
+    with open(own if os.path.exists(own) else f"{own}-{config['index']}", encoding="ascii") as secret:
         token = secret.read()
     descriptor = os.open(os.path.join(folder, "token"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with open(descriptor, "w", encoding="ascii") as file:

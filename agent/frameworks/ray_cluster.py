@@ -1,10 +1,10 @@
-"""Run by Ray's own interpreter beside the driver: waits for the workers, then tells what nodes have and what waits.
+"""Run by Ray's own interpreter beside the driver: waits for the workers, then reports what nodes have and what waits.
 
 The GCS' client is what `ray status` and the autoscaler use; no public call lists nodes without becoming a driver.
 
 Ray keeps a task, an actor or a placement group waiting for ever if no node has what it asks for, and prints nothing
 about it where its dashboard is off. Once a job has all of its nodes, the wait would not end. So a line of the log
-names such a request. The numbers of each node go to the agent (`nodes` in heard.py), in place of Ray's dashboard.
+names such a request. The numbers of each node go to the agent (`nodes` in message_checks.py), in place of Ray's dashboard.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Set
 
 from ..ranks import shim
-from ..ranks.heard import MOST_NODES
+from ..ranks.message_checks import MOST_NODES
 
 COUNT_SECONDS = 0.1
 FIRST_LOOK_SECONDS = 1.0
@@ -80,35 +80,35 @@ def _words(amounts: Mapping[str, float]) -> str:
     return json.dumps({name: int(n) if n == int(n) else round(n, 4) for name, n in sorted(amounts.items())})
 
 
-def main(address: str, wanted: int, told_after: float, ready: int) -> None:
+def main(address: str, wanted: int, quiet_seconds: float, ready: int) -> None:
     """Write to the descriptor `ready` once all workers have joined. Ends with an error where Ray cannot be asked."""
     from ray._raylet import GcsClient
 
     client = GcsClient(address=address)
-    _await_workers(client, wanted, told_after)
+    _await_workers(client, wanted, quiet_seconds)
     os.write(ready, b"1")
     os.close(ready)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # what its client says when the cluster ends
     _watch(client, address)
 
 
-def _await_workers(client: object, wanted: int, told_after: float) -> None:
-    begun, is_told = time.monotonic(), False
+def _await_workers(client: object, wanted: int, quiet_seconds: float) -> None:
+    begun, is_printed = time.monotonic(), False
     while True:
         nodes = client.get_all_node_info(timeout=10).values()
         there = sum(node.state == _ALIVE for node in nodes) - 1
         if there >= wanted:
             return
-        if not is_told and time.monotonic() - begun > told_after:
+        if not is_printed and time.monotonic() - begun > quiet_seconds:
             _say(f"{there} of {wanted} Ray workers have joined; the driver starts once all have")
-            is_told = True
+            is_printed = True
         time.sleep(COUNT_SECONDS)
 
 
 def _watch(client: Any, address: str) -> None:
-    """Print each request once, if it is there at two looks: a node may be about to join. Tell the agent the numbers."""
+    """Print each request once, if it is there at two looks: a node may be about to join. Report the numbers to the agent."""
     before: Set[str] = set()
-    told: Set[str] = set()
+    printed: Set[str] = set()
     most = int(os.environ.get("MUSTER_RAY_MOST_NODES") or 0)  # beside the head
     agent, actors, rest = Agent(), _Actors(address), FIRST_LOOK_SECONDS
     while True:
@@ -116,13 +116,13 @@ def _watch(client: Any, address: str) -> None:
         began = time.monotonic()
         state = _state(client)
         with contextlib.suppress(Exception):  # whatever another release of Ray lacks, the rest goes on
-            agent.tell({"nodes": numbers(state, _names(client), actors.count())})
+            agent.send({"nodes": numbers(state, _names(client), actors.count())})
         nodes = [dict(one.total_resources) for one in _alive(state)]
         # An elastic job may still get nodes.
         found = unplaceable(_requests(state), nodes) if len(nodes) > most else {}
-        for key in sorted((found.keys() & before) - told)[: MOST_LINES - len(told)]:
+        for key in sorted((found.keys() & before) - printed)[: MOST_LINES - len(printed)]:
             _say(found[key])
-            told.add(key)
+            printed.add(key)
         before = set(found)
         rest = max(LOOK_SECONDS, LOOK_SHARE * (time.monotonic() - began))
 
@@ -223,7 +223,7 @@ class Agent:
     def __init__(self) -> None:
         self._socket: Optional[socket.socket] = None
 
-    def tell(self, message: Mapping[str, Any]) -> None:
+    def send(self, message: Mapping[str, Any]) -> None:
         """Send one message; drop it where nobody listens."""
         try:
             if self._socket is None:

@@ -20,7 +20,7 @@ from . import interpreters
 # Not imported here: running a module that its own package imports is warned of.
 _BESIDE, _STARTS = f"{__package__}.ray_cluster", f"{__package__}.ray_start"
 LOOK_SECONDS = 0.1
-TELL_SECONDS = 10.0  # until a wait is worth a line
+QUIET_SECONDS = 10.0  # until a wait is worth a line
 CONNECT_SECONDS = 2.0
 
 
@@ -51,7 +51,7 @@ def _have_workers_joined(address: str) -> bool:
     """
     joined, ready = os.pipe()
     count = os.environ.get("MUSTER_RAY_NODES") or "0"
-    words = [interpreters.owner("ray"), "-m", _BESIDE, address, count, str(TELL_SECONDS), str(ready)]
+    words = [interpreters.owner("ray"), "-m", _BESIDE, address, count, str(QUIET_SECONDS), str(ready)]
     between = os.fork()
     if between == 0:
         try:
@@ -156,11 +156,11 @@ def _own_address() -> Optional[str]:
 
 
 def _await_head(address: str, stopping: List[int]) -> None:
-    begun, told = time.monotonic(), False
+    begun, is_printed = time.monotonic(), False
     while not stopping and not _is_listening(address):
-        if not told and time.monotonic() - begun > TELL_SECONDS:
+        if not is_printed and time.monotonic() - begun > QUIET_SECONDS:
             print(f"muster: waiting for the head at {address}", flush=True)
-            told = True
+            is_printed = True
         time.sleep(LOOK_SECONDS)
 
 

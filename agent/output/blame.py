@@ -90,10 +90,10 @@ def blame(stderr: Sequence[Line], *, stdout: Sequence[Line] = (), signal: int | 
     if begin is None and _root(stdout) is not None:  # some scripts print their tracebacks
         tail, begin = list(stdout), _root(stdout)
     if begin is None or (signal == ABORT and tail[-1][0] - tail[begin][0] > ABORT_SECONDS):
-        said = [line for _, line in tail[-_LAST_LINES:]]
+        message = [line for _, line in tail[-_LAST_LINES:]]
     else:
-        said = _message([line for _, line in tail[begin + 1 :]])
-    is_connection_error = any(_CONNECTION.search(line) for line in said)
+        message = _message([line for _, line in tail[begin + 1 :]])
+    is_connection_error = any(_CONNECTION.search(line) for line in message)
     return Blame(None if begin is None else tail[begin][0], is_connection_error)
 
 
@@ -116,9 +116,9 @@ def _is_linked(tail: Sequence[Line], *, first: int, second: int) -> bool:
 def _message(lines: Sequence[bytes]) -> list[bytes]:
     """Return the exception's message: what follows the frames, which are indented."""
     begin = next((at for at, line in enumerate(lines) if line.strip() and not line.startswith(b" ")), len(lines))
-    said: list[bytes] = []
+    message: list[bytes] = []
     for line in lines[begin : begin + _MESSAGE_LINES]:
         if line.startswith(_LINKS) or TRACEBACK in line or _FOREIGN.match(line):
             break
-        said.append(line)
-    return said
+        message.append(line)
+    return message

@@ -1,6 +1,6 @@
 """Copy what ranks print to the replica's own output: `[rank:line number] text`.
 
-In a pod that is the container's log. A control plane that an agent cannot reach reads it there, and the numbers tell it
+In a pod that is the container's log. A control plane that an agent cannot reach reads it there, and the numbers show it
 which lines it already has. docs/wire.md, section 5.
 """
 

@@ -90,7 +90,7 @@ class Nvml:
         )
 
     def _ask(self, name: str, *words: Any) -> bool:
-        """Call a function; return whether the device and this version of the library have what it tells."""
+        """Call a function; return whether the device and this version of the library have what it reports."""
         function = getattr(self._library, name, None)
         return function is not None and function(*words) == SUCCESS
 

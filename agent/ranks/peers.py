@@ -16,7 +16,7 @@ import struct
 from typing import Any, Callable
 
 from ..loop import Loop
-from . import heard
+from . import message_checks
 
 RECEIVE_BYTES = 64 << 10
 LINE_LIMIT_BYTES = 1 << 20
@@ -82,16 +82,16 @@ class Server:
         connection.setblocking(False)
         peer = Peer(connection)
         self.peers.add(peer)
-        self._loop.watch(connection, ready=lambda: self._hear(peer))
+        self._loop.watch(connection, ready=lambda: self._receive(peer))
 
-    def _hear(self, peer: Peer) -> float:
+    def _receive(self, peer: Peer) -> float:
         if peer not in self.peers:  # dropped in this same turn
             return 0.0
         messages, count = peer.receive()
         is_over = not count
         try:
             for message in messages:
-                if heard.is_fit(message):
+                if message_checks.is_fit(message):
                     self._on_message(peer, message)
                 elif isinstance(message, dict) and "hello" in message:
                     is_over = True  # without a welcome the shim turns into its rank, and leaves the rank's output alone

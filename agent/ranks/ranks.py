@@ -16,7 +16,7 @@ from ..output import blame
 from ..output.journal import Journal
 from ..output.outbox import Outbox
 from ..output.streams import Stream
-from . import heard
+from . import message_checks
 from .peers import Peer, Server
 
 NO_RANK = -1  # the launcher, and processes that report without a RANK
@@ -44,7 +44,7 @@ class Rank:
     launcher: int = 0  # pid of the process that started its shim
     is_command: bool = False  # the replica's command itself, without a shim
     is_named: bool = False  # known only by lines that name it; which process prints them is not known
-    is_quiet: bool = False  # a process of a launcher that ends it without telling how
+    is_quiet: bool = False  # a process of a launcher that ends it without reporting how
     streams: list[Stream] = field(default_factory=list)
     oom_kills: int | None = field(default_factory=linux.oom_kills)  # the control group's count when it began
     was_signalled: bool = False  # its launcher signalled the whole process group to stop
@@ -83,7 +83,7 @@ class Ranks:
         self.streams: list[Stream] = []
         self.killed_at = math.inf  # when the command had ended and what it left was killed, seconds since the epoch
         self.dropped = 0  # points that a full socket did not accept
-        self._server = Server(loop, on_message=self._hear, on_gone=self._gone)
+        self._server = Server(loop, on_message=self._receive, on_gone=self._gone)
         self.address = self._server.address
 
     def any_seen(self) -> bool:
@@ -140,7 +140,7 @@ class Ranks:
             else:
                 self._end(rank, exit_code=exit_code, ended_by=ended_by, at=time.time())
 
-    def _hear(self, peer: Peer, message: Any) -> None:
+    def _receive(self, peer: Peer, message: Any) -> None:
         if isinstance(message, list):
             self._point(peer, message)
         elif "hello" in message:
@@ -152,9 +152,9 @@ class Ranks:
         elif "nodes" in message:
             self._outbox.newest("nodes", **_known(message["nodes"]))
         elif peer.rank is not None:
-            self._told(peer.rank, message)
+            self._update(peer.rank, message)
 
-    def _told(self, rank: Rank, message: dict[str, Any]) -> None:
+    def _update(self, rank: Rank, message: dict[str, Any]) -> None:
         if "pid" in message:
             rank.pid = message["pid"]
             self._running(rank, at=message["at"])
@@ -173,7 +173,7 @@ class Ranks:
         peer.rank, peer.fds = rank, []
         before = self._ranks.get(rank.rank)
         # A launcher that restarts its ranks counts that; a shell that starts one launcher after another does not.
-        rank.restart = min(max(hello.get("restart") or 0, before.restart + 1 if before else 0), heard.LARGEST)
+        rank.restart = min(max(hello.get("restart") or 0, before.restart + 1 if before else 0), message_checks.LARGEST)
         self._ranks[rank.rank] = rank
         peer.welcome()
 
@@ -270,11 +270,11 @@ class Ranks:
         }
 
 
-def _known(told: dict[str, Any]) -> dict[str, Any]:
-    """Return only the fields that were checked (heard.py)."""
-    names = ("name", *heard.AMOUNTS, "actors")
-    nodes = [{name: one[name] for name in names if name in one} for one in told["nodes"]]
-    return {"nodes": nodes, **{name: told[name] for name in ("framework", *heard.WAITING) if name in told}}
+def _known(report: dict[str, Any]) -> dict[str, Any]:
+    """Return only the fields that were checked (message_checks.py)."""
+    names = ("name", *message_checks.AMOUNTS, "actors")
+    nodes = [{name: one[name] for name in names if name in one} for one in report["nodes"]]
+    return {"nodes": nodes, **{name: report[name] for name in ("framework", *message_checks.WAITING) if name in report}}
 
 
 def _is_number(value: Any) -> bool:

@@ -83,14 +83,14 @@ def _is_end(message: dict[str, Any]) -> bool:
 
 
 def _is_nodes(message: dict[str, Any]) -> bool:
-    told = message["nodes"]
+    report = message["nodes"]
     return (
-        isinstance(told, dict)
-        and isinstance(told.get("nodes"), list)
-        and len(told["nodes"]) <= MOST_NODES
-        and all(_is_node(one) for one in told["nodes"])
-        and _is_text(told.get("framework"))
-        and all(_is_count(told.get(name)) for name in WAITING)
+        isinstance(report, dict)
+        and isinstance(report.get("nodes"), list)
+        and len(report["nodes"]) <= MOST_NODES
+        and all(_is_node(one) for one in report["nodes"])
+        and _is_text(report.get("framework"))
+        and all(_is_count(report.get(name)) for name in WAITING)
     )
 
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from agent.ranks.heard import is_fit
+from agent.ranks.message_checks import is_fit
 from tests.process.agent.bench import Bench
 from tests.support.fake_control_plane import FakeControlPlane
 
