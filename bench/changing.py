@@ -21,8 +21,8 @@ PATCH = "application/strategic-merge-patch+json"
 
 
 def body(number: int) -> bytes:
-    said = {"type": "PodScheduled", "status": "False", "reason": "Bench", "message": f"{WORD} {number}"}
-    return json.dumps({"status": {"conditions": [said]}}).encode()
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Bench", "message": f"{WORD} {number}"}
+    return json.dumps({"status": {"conditions": [condition]}}).encode()
 
 
 async def main(kubeconfig: str, namespace: str, rate: float, seconds: float, pods: list[str]) -> None:

@@ -174,10 +174,10 @@ def _ray(code: Path, out: Path, env: Mapping[str, str]) -> list["subprocess.Pope
 def _monarch(code: Path, out: Path, env: Mapping[str, str]) -> list["subprocess.Popen[bytes]"]:
     addresses = [f"tcp://127.0.0.1:{free_port()}" for _ in range(REPLICAS)]
     for address in addresses:
-        told = {**env, "MONARCH_PORT": "0", "MUSTER_MONARCH_ADDRESS": f"{address}@{address}"}
-        _start(code, out, told, "python3", "-u", "-c", BOOTSTRAP)
-    told = {**env, "FIRST_LINE_HOSTS": " ".join(addresses)}
-    return [_start(code, out, told, "python3", "monarch_controller.py", str(REPLICAS), str(PROCESSES))]
+        variables = {**env, "MONARCH_PORT": "0", "MUSTER_MONARCH_ADDRESS": f"{address}@{address}"}
+        _start(code, out, variables, "python3", "-u", "-c", BOOTSTRAP)
+    variables = {**env, "FIRST_LINE_HOSTS": " ".join(addresses)}
+    return [_start(code, out, variables, "python3", "monarch_controller.py", str(REPLICAS), str(PROCESSES))]
 
 
 def _finished(launch: "subprocess.Popen[bytes]", out: Path) -> None:

@@ -1,4 +1,4 @@
-"""Eight ranks that write as fast as they are told, through real agents into a whole installation.
+"""Eight ranks that write as fast as they are ordered to, through real agents into a whole installation.
 
 Nothing may be lost or doubled (each line has its number), pages must answer meanwhile, and the CPU is beside what
 compressing the same bytes costs alone. Then the rate is raised until a step is not held any more.

@@ -102,11 +102,11 @@ def bench(*, has_lifted_limits: bool, nodes: int = REPLICAS) -> Iterator[Bench]:
 @contextlib.contextmanager
 def installation(there: Bench, folder: Path, **options: Any) -> Iterator[Rig]:
     """Web, tasks, beat and watcher, with this cluster and a queue that has all of it."""
-    said = {
+    settings = {
         "KUBECONFIG": str(there.kubeconfig), "NAMESPACE": NAMESPACE, "IMAGE": "x:1",
         "CONTROL_URL": "http://muster.test", "TOLERATIONS": TOLERATIONS, **options,
     }  # fmt: skip
-    backend = {"BACKEND": "jobs.clusters.kubernetes.KubernetesCluster", "OPTIONS": said}
+    backend = {"BACKEND": "jobs.clusters.kubernetes.KubernetesCluster", "OPTIONS": settings}
     with rig(folder, environ={"MUSTER_CLUSTERS": json.dumps({"gpus": backend})}) as muster, heard(muster):
         slots = str(REPLICAS * GPUS)
         muster.manage("queue", "gpus", "--team", "demo", "--slots", slots, "--cluster", "gpus", "--resource", "gpu")
@@ -137,8 +137,8 @@ def heard(muster: Rig) -> Iterator[None]:
         thread.join()
 
 
-def submit(muster: Rig, **said: Any) -> Job:
-    asked = {"nodes": REPLICAS, "nproc_per_node": GPUS, "start_timeout_seconds": 3600, **said}
+def submit(muster: Rig, **fields: Any) -> Job:
+    asked = {"nodes": REPLICAS, "nproc_per_node": GPUS, "start_timeout_seconds": 3600, **fields}
     return muster.client.submit(["torchrun", "train.py"], queue="gpus", directory=None, **asked)
 
 

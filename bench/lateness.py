@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from .changing import WORD
-from .row_news import Told
+from .row_news import RowChange
 
 
 @dataclass(frozen=True)
 class Heard:
-    """One change of a pod, as the bare watch heard of it."""
+    """One change of a pod, as the bare watch received it."""
 
     at: float
     pod: str
@@ -24,20 +24,20 @@ def heard(lines: Iterable[bytes]) -> list[Heard]:
     for line in lines:
         at, _, event = line.partition(b"\t")
         pod = json.loads(event)["object"]
-        said = next(
+        message = next(
             (one.get("message", "") for one in pod["status"].get("conditions", []) if one["type"] == "PodScheduled"), ""
         )
-        if said.startswith(WORD):
-            found.append(Heard(float(at), pod["metadata"]["name"], int(said.split()[1])))
+        if message.startswith(WORD):
+            found.append(Heard(float(at), pod["metadata"]["name"], int(message.split()[1])))
     return found
 
 
-def behind(changes: Iterable[Heard], rows: Iterable[Told]) -> tuple[list[float], int]:
+def behind(changes: Iterable[Heard], rows: Iterable[RowChange]) -> tuple[list[float], int]:
     """(seconds behind the watch of each change, how many never came). A row that holds a later change holds this one too."""
     by_pod: dict[str, list[tuple[int, float]]] = {}
-    for told in rows:
-        if told.reason.startswith(WORD):
-            by_pod.setdefault(told.pod, []).append((int(told.reason.split()[1]), told.at))
+    for row in rows:
+        if row.reason.startswith(WORD):
+            by_pod.setdefault(row.pod, []).append((int(row.reason.split()[1]), row.at))
     for one in by_pod.values():
         one.sort()
     late, lost = [], 0

@@ -38,7 +38,7 @@ def look(pid: int) -> Process | None:
         command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     except OSError:
         return None
-    if not command:  # a kernel's thread, or a process that ended: what it was cannot be told any more
+    if not command:  # a kernel's thread, or a process that ended: what it was cannot be seen any more
         return None
     times = [int(field) / _TICK for field in fields[11:15]]
     return Process(pid, int(fields[1]), int(fields[19]), command, times[0] + times[1], times[2] + times[3])

@@ -92,8 +92,8 @@ def _prepare(admin: httpx.Client) -> None:
 
 
 def _module() -> Path:
-    said = subprocess.run(["go", "env", "GOMODCACHE"], capture_output=True, text=True, check=True)
-    found = Path(said.stdout.strip()) / f"{MODULE}@{VERSION}"
+    listing = subprocess.run(["go", "env", "GOMODCACHE"], capture_output=True, text=True, check=True)
+    found = Path(listing.stdout.strip()) / f"{MODULE}@{VERSION}"
     if not found.exists():
         raise programs.CanNotBuild(
             f"the manifests of {MODULE} {VERSION} are not in Go's module cache; go mod download brings them"

@@ -1,4 +1,4 @@
-"""A bare watch that keeps what it hears: `python -m bench.recorded KUBECONFIG NAMESPACE FILE`, until it is ended.
+"""A bare watch that keeps what it receives: `python -m bench.recorded KUBECONFIG NAMESPACE FILE`, until it is ended.
 
 Each line of the file is the time (seconds since the epoch), a tab, and the event as the server sent it. Prints "ready" once.
 """

@@ -1,4 +1,4 @@
-"""Hears of every committed change of a replica's row, from the database itself: a trigger notifies, and a listener is told at commit."""
+"""Every committed change of a replica's row, from the database itself: a trigger notifies a listener at commit."""
 
 import json
 import threading
@@ -8,18 +8,18 @@ from dataclasses import dataclass, field
 import psycopg
 
 TRIGGER = """
-    CREATE OR REPLACE FUNCTION bench_tell() RETURNS trigger LANGUAGE plpgsql AS $$
+    CREATE OR REPLACE FUNCTION bench_notify() RETURNS trigger LANGUAGE plpgsql AS $$
     BEGIN
         PERFORM pg_notify('bench', json_build_array(NEW.name, NEW.reason, txid_current()::text)::text);
         RETURN NEW;
     END $$;
-    DROP TRIGGER IF EXISTS bench_tell ON jobs_replica;
-    CREATE TRIGGER bench_tell AFTER UPDATE ON jobs_replica FOR EACH ROW EXECUTE FUNCTION bench_tell();
+    DROP TRIGGER IF EXISTS bench_notify ON jobs_replica;
+    CREATE TRIGGER bench_notify AFTER UPDATE ON jobs_replica FOR EACH ROW EXECUTE FUNCTION bench_notify();
 """
 
 
 @dataclass(frozen=True)
-class Told:
+class RowChange:
     at: float
     pod: str
     reason: str
@@ -31,7 +31,7 @@ class Rows:
     """Listens in a thread of its own, on a connection of its own."""
 
     url: str
-    told: list[Told] = field(default_factory=list)
+    changes: list[RowChange] = field(default_factory=list)
 
     def __enter__(self) -> "Rows":
         self._over = threading.Event()
@@ -45,14 +45,14 @@ class Rows:
     def __exit__(self, *error: object) -> None:
         self._over.set()
         self._thread.join()
-        self._connection.execute("DROP TRIGGER bench_tell ON jobs_replica")
+        self._connection.execute("DROP TRIGGER bench_notify ON jobs_replica")
         self._connection.close()
 
     def _listen(self) -> None:
         while not self._over.is_set():
             for note in self._connection.notifies(timeout=0.2):
                 pod, reason, transaction = json.loads(note.payload)
-                self.told.append(Told(time.time(), pod, reason, transaction))
+                self.changes.append(RowChange(time.time(), pod, reason, transaction))
 
 
 def commits(url: str) -> int:

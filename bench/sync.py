@@ -124,10 +124,10 @@ def _copy(tree: Path, into: list[Path]) -> Round:
     began, sent = time.time(), 0
     for folder in into:
         folder.mkdir(parents=True, exist_ok=True)
-        said = subprocess.run(
+        finished = subprocess.run(
             ["rsync", "-a", "--stats", f"{tree}/", f"{folder}/"], capture_output=True, text=True, check=True
         )
-        match = re.search(r"Total bytes sent: ([\d,.]+)", said.stdout)
+        match = re.search(r"Total bytes sent: ([\d,.]+)", finished.stdout)
         sent += int(re.sub(r"\D", "", match[1])) if match else 0
     seconds = time.time() - began
     return Round(sent, seconds, seconds)

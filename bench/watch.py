@@ -1,7 +1,7 @@
 """Changes of pods, and how soon they are committed rows.
 
 First 300 a second for 30 s on a real API server, in an open loop, beside a bare watch of the same pods: the rows come from the
-watcher of a whole installation, and a listener of the database is told at each commit. How many the bare rig takes when nobody
+watcher of a whole installation, and a listener of the database is notified at each commit. How many the bare rig takes when nobody
 else is there is measured before, and the same is done once more with the share of this limit that 300 have of the 880 a
 second for which the bound was set. Then what the bare watch recorded is played back at 1,000 a second
 into the watcher of another installation.
@@ -66,21 +66,21 @@ def _pass(
             Meter(lambda: [one for process in bench.plane.processes.values() if (one := look(process.pid))]) as others,
         ):
             load = kube.load()
-            said = _change(bench, pods, rate=rate, seconds=SECONDS)
-            print(said, file=sys.stderr, flush=True)
-        kube.until(lambda: _recorded(folder / file) >= said["changes"], every=0.2)
+            summary = _change(bench, pods, rate=rate, seconds=SECONDS)
+            print(summary, file=sys.stderr, flush=True)
+        kube.until(lambda: _recorded(folder / file) >= summary["changes"], every=0.2)
         time.sleep(2)  # what no row holds by then counts as lost; it is not waited for
     changes = lateness.heard((folder / file).read_bytes().splitlines())
-    late, lost = lateness.behind(changes, rows.told)
-    assert len(changes) == said["changes"], f"the bare watch heard {len(changes)} of {said}"
+    late, lost = lateness.behind(changes, rows.changes)
+    assert len(changes) == summary["changes"], f"the bare watch heard {len(changes)} of {summary}"
     figures = [
         Figure("committed behind a bare watch, p99", 1000 * lateness.p99(late), "ms", 150.0),
-        Figure("seconds that the changes took", said["seconds"], "s", 1.1 * SECONDS),
+        Figure("seconds that the changes took", summary["seconds"], "s", 1.1 * SECONDS),
         Figure("changes that no row ever held", float(lost), "", 0.0),
     ]
     notes = {
-        **said, "pods": len(pods), "load": load, "p50_ms": round(1000 * sorted(late)[len(late) // 2], 1),
-        "commits_with_rows": len({one.transaction for one in rows.told}), "cpu_by_process": meter.by_command(),
+        **summary, "pods": len(pods), "load": load, "p50_ms": round(1000 * sorted(late)[len(late) // 2], 1),
+        "commits_with_rows": len({one.transaction for one in rows.changes}), "cpu_by_process": meter.by_command(),
         "cpu_of_the_rig": round(others.cpu_seconds(), 1),
     }  # fmt: skip
     print(notes, file=sys.stderr, flush=True)
@@ -96,9 +96,9 @@ def _limit(bench: Bench, folder: Path) -> float:
     bench.create("3-job", scheduler="nobody")
     pods = [pod["metadata"]["name"] for pod in kube.raw_pods("3-job")]
     with _recorder(bench, folder / "limit"):
-        said = _change(bench, pods, rate=0, seconds=LIMIT_SECONDS)
+        summary = _change(bench, pods, rate=0, seconds=LIMIT_SECONDS)
     bench.clear()
-    return said["changes"] / said["seconds"]
+    return summary["changes"] / summary["seconds"]
 
 
 def _launch(bench: Bench, muster: Rig) -> list[str]:
@@ -168,7 +168,7 @@ def _play(muster: Rig, server: Replay, lines: list[bytes]) -> tuple[list[Figure]
         while _wrong(url, wanted) and time.monotonic() < began + server.seconds + DRAIN_SECONDS:
             time.sleep(0.1)
         took, after = time.monotonic() - began, row_news.commits(url)
-    writes = len({one.transaction for one in rows.told})
+    writes = len({one.transaction for one in rows.changes})
     parts = scaled(meter.parts(), 1000 / len(lines))
     figures = [
         Figure("commits per replayed event", writes / len(lines), "commits", 0.05),

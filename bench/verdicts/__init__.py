@@ -45,7 +45,7 @@ def played_on_an_installation(wanted: Sequence[Case]) -> list[Played]:
         scripted = Path(folder, "scripted")
         with rig(Path(folder, "installation"), environ={"MUSTER_CLUSTERS": clusters(scripted)}) as muster:
             ordered = sorted(wanted, key=lambda case: (case.is_of_cluster, case.name))
-            return play(muster, ordered, scripts=scripted, at_once=at_once, tell=_tell)
+            return play(muster, ordered, scripts=scripted, at_once=at_once, on_played=_print)
 
 
 def chosen(names: str) -> list[Case]:
@@ -67,7 +67,7 @@ def _figures(title: str, half: list[Played]) -> list[Figure]:
     return [*wrong, Figure(f"{title}_slowest", score.slowest(half), "s", SECONDS)]
 
 
-def _tell(one: Played) -> None:
+def _print(one: Played) -> None:
     seconds = "no verdict" if one.seconds is None else f"{one.seconds:4.1f} s"
     wrong = ", ".join(one.score.wrong)
     print(f"{one.case.name:44} {seconds:10} {f'wrong: {wrong}' if wrong else 'right'}", flush=True)

@@ -102,19 +102,19 @@ def corpus() -> list[Case]:
     return found
 
 
-def label_of(told: Mapping[str, Any], *, case: str) -> Label:
-    _only(told, _LABEL, case=case)
-    if "kind" not in told:
+def label_of(fields: Mapping[str, Any], *, case: str) -> Label:
+    _only(fields, _LABEL, case=case)
+    if "kind" not in fields:
         raise BadLabel(f"{case}: kind is missing; one of {', '.join(KINDS)}")
     label = Label(
-        kinds=_several(told["kind"]),
-        ranks=_several(told.get("rank", [])),
-        replicas=_several(told.get("replica", [])),
-        headline=_text(told, "headline", case=case),
-        matches=_text(told, "matches", case=case),
-        without=_several(told.get("without", [])),
-        traceback=_several(told.get("traceback", [])),
-        certainty=told.get("certainty"),
+        kinds=_several(fields["kind"]),
+        ranks=_several(fields.get("rank", [])),
+        replicas=_several(fields.get("replica", [])),
+        headline=_text(fields, "headline", case=case),
+        matches=_text(fields, "matches", case=case),
+        without=_several(fields.get("without", [])),
+        traceback=_several(fields.get("traceback", [])),
+        certainty=fields.get("certainty"),
     )
     for field_name, values, allowed in (
         ("kind", label.kinds, KINDS),
@@ -148,43 +148,43 @@ def _script(path: Path) -> Case:
     if path.is_dir():
         kept = (one for one in path.rglob("*") if one.is_file() and "__pycache__" not in one.parts)
         files = {str(one.relative_to(path)): one for one in kept}
-    told = header(files["train.py"].read_text(encoding="utf-8"), case=path.stem)
-    job = told.pop("job", {})
-    return Case(path.stem, label_of(told, case=path.stem), files=files, **_job(job, case=path.stem))
+    fields = header(files["train.py"].read_text(encoding="utf-8"), case=path.stem)
+    job = fields.pop("job", {})
+    return Case(path.stem, label_of(fields, case=path.stem), files=files, **_job(job, case=path.stem))
 
 
 def _of_cluster(path: Path) -> Case:
-    told = yaml.safe_load(path.read_text(encoding="utf-8"))
-    _only(told, {"label", "job", "pods", "events"}, case=path.stem)
-    pods = [one for step in told.get("pods", []) for one in _each(step, _POD, make=PodStep, case=path.stem)]
-    events = [one for event in told.get("events", []) for one in _each(event, _EVENT, make=PodEvent, case=path.stem)]
+    fields = yaml.safe_load(path.read_text(encoding="utf-8"))
+    _only(fields, {"label", "job", "pods", "events"}, case=path.stem)
+    pods = [one for step in fields.get("pods", []) for one in _each(step, _POD, make=PodStep, case=path.stem)]
+    events = [one for event in fields.get("events", []) for one in _each(event, _EVENT, make=PodEvent, case=path.stem)]
     return Case(
-        path.stem, label_of(told["label"], case=path.stem), pods=tuple(pods), events=tuple(events),
-        **_job(told.get("job", {}), case=path.stem),
+        path.stem, label_of(fields["label"], case=path.stem), pods=tuple(pods), events=tuple(events),
+        **_job(fields.get("job", {}), case=path.stem),
     )  # fmt: skip
 
 
-def _job(told: Mapping[str, Any], *, case: str) -> dict[str, Any]:
-    _only(told, _JOB, case=case)
-    return {**told, "arguments": tuple(told.get("arguments", ()))}
+def _job(fields: Mapping[str, Any], *, case: str) -> dict[str, Any]:
+    _only(fields, _JOB, case=case)
+    return {**fields, "arguments": tuple(fields.get("arguments", ()))}
 
 
-def _each(told: Mapping[str, Any], allowed: set[str], *, make: Any, case: str) -> list[Any]:
+def _each(fields: Mapping[str, Any], allowed: set[str], *, make: Any, case: str) -> list[Any]:
     """One for each of its replicas."""
-    _only(told, allowed, case=case)
-    replicas = _several(told["replica"])
+    _only(fields, allowed, case=case)
+    replicas = _several(fields["replica"])
     if not set(replicas) <= set(_REPLICAS):
-        raise BadLabel(f"{case}: replica {told['replica']!r} is none of {', '.join(_REPLICAS)}")
-    return [make(**{**told, "replica": replica}) for replica in replicas]
+        raise BadLabel(f"{case}: replica {fields['replica']!r} is none of {', '.join(_REPLICAS)}")
+    return [make(**{**fields, "replica": replica}) for replica in replicas]
 
 
-def _only(told: Mapping[str, Any], allowed: Iterable[str], *, case: str) -> None:
-    if strange := sorted(set(told) - set(allowed)):
+def _only(fields: Mapping[str, Any], allowed: Iterable[str], *, case: str) -> None:
+    if strange := sorted(set(fields) - set(allowed)):
         raise BadLabel(f"{case}: {', '.join(strange)} is unknown here; there are {', '.join(sorted(allowed))}")
 
 
-def _text(told: Mapping[str, Any], name: str, *, case: str) -> str:
-    value = told.get(name, "")
+def _text(fields: Mapping[str, Any], name: str, *, case: str) -> str:
+    value = fields.get(name, "")
     if not isinstance(value, str):
         raise BadLabel(f"{case}: {name} {value!r} is no text")
     return value

@@ -48,15 +48,15 @@ def clusters(folder: Path) -> str:
 
 
 def play(
-    muster: Rig, cases: Iterable[Case], *, scripts: Path, at_once: int, tell: Callable[[Played], None]
+    muster: Rig, cases: Iterable[Case], *, scripts: Path, at_once: int, on_played: Callable[[Played], None]
 ) -> list[Played]:
-    """`scripts` is the scripted cluster's folder; `tell` gets each case once it was played."""
+    """`scripts` is the scripted cluster's folder; `on_played` is called with each case once it was played."""
     muster.manage("queue", LOCAL_QUEUE, "--team", "demo", "--slots", str(at_once * NODES * PROCESSES))
     muster.manage("queue", SCRIPTED_QUEUE, "--team", "demo", "--slots", "1000", "--cluster", "scripted")
 
     def one(case: Case) -> Played:
         played = _play(Client(muster.url, muster.token), case, scripts=scripts)
-        tell(played)
+        on_played(played)
         return played
 
     with ThreadPoolExecutor(at_once) as pool:

@@ -46,16 +46,16 @@ class Played:
 
 
 def score(label: Label, verdict: Mapping[str, Any]) -> Score:
-    said = str(verdict.get("certainty") or "")
+    certainty = str(verdict.get("certainty") or "")
     headline = str(verdict.get("headline") or "")
     lines = "\n".join(map(str, verdict.get("traceback") or []))
     return Score(
         rank=bool(verdict) and _is_rank_right(label, verdict),
         kind=verdict.get("kind") in label.kinds,
         headline=_is_headline_right(label, headline),
-        certainty=None if label.certainty is None else said == label.certainty,
+        certainty=None if label.certainty is None else certainty == label.certainty,
         traceback=None if not label.traceback else all(text in lines for text in label.traceback),
-        is_sure=said == "sure",
+        is_sure=certainty == "sure",
     )
 
 

@@ -42,30 +42,30 @@ class ScriptedCluster(MemoryCluster):
         if id(attempt) not in self._playing:
             case = self._cases[plan.env[CASE]]
             self._playing[id(attempt)] = (plan.run, plan.attempt, case)
-            told = {
+            schedule = {
                 "run": plan.run,
                 "created": self.clock(),
                 "after_seconds": sorted({0.0, *(step.after_seconds for step in case.pods)}),
             }
-            (self._folder / f"{plan.run}.{plan.attempt}.json").write_text(json.dumps(told))
+            (self._folder / f"{plan.run}.{plan.attempt}.json").write_text(json.dumps(schedule))
 
     def changes(self) -> Iterator[str]:
         """At the moment of each step, and once an attempt is there."""
-        told: set[tuple[str, float]] = set()
+        reported: set[tuple[str, float]] = set()
         while True:
             for path in self._folder.glob("*.json"):
-                yield from self._due(path, told)
+                yield from self._due(path, reported)
             time.sleep(LOOK_SECONDS)
             yield ""
 
-    def _due(self, path: Path, told: set[tuple[str, float]]) -> Iterator[str]:
+    def _due(self, path: Path, reported: set[tuple[str, float]]) -> Iterator[str]:
         try:
             one = json.loads(path.read_text())
         except ValueError:  # it is being written; the next look reads it
             return
         for after in one["after_seconds"]:
-            if self.clock() >= one["created"] + after and (path.name, after) not in told:
-                told.add((path.name, after))
+            if self.clock() >= one["created"] + after and (path.name, after) not in reported:
+                reported.add((path.name, after))
                 yield one["run"]
 
     def _advance(self, attempt: _Attempt) -> None:

@@ -14,7 +14,9 @@ PARTS = 10
 
 @pytest.fixture(scope="module", params=range(PARTS))
 def played(request, installation, scripted_folder) -> list[Played]:
-    return play(installation, corpus()[request.param :: PARTS], scripts=scripted_folder, at_once=1, tell=lambda _: None)
+    return play(
+        installation, corpus()[request.param :: PARTS], scripts=scripted_folder, at_once=1, on_played=lambda _: None
+    )
 
 
 @pytest.mark.soak(guards=("jobs/analysis", "agent/output", "agent/ranks", "bench/verdicts", "requirements/dev.lock"))

@@ -8,7 +8,7 @@ from bench.audit import creating_seconds, lists_of_a_job, read
 from bench.changing import WORD
 from bench.lateness import Heard, behind, heard
 from bench.replay import Replay
-from bench.row_news import Told
+from bench.row_news import RowChange
 
 
 def line(verb: str, kind: str, *, at: str, until: str, code: int = 201, uri: str = "/api/v1/x") -> str:
@@ -40,8 +40,8 @@ def test_only_a_list_filtered_by_attempt_counts_as_a_list_of_a_jobs_pods():
     assert lists_of_a_job(asked, attempt_label="x%2Fattempt") == 1
 
 
-def told(at: float, number: int) -> Told:
-    return Told(at, "a", f"{WORD} {number}", "1")
+def told(at: float, number: int) -> RowChange:
+    return RowChange(at, "a", f"{WORD} {number}", "1")
 
 
 def test_a_row_with_a_later_change_covers_the_earlier_ones():
