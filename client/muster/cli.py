@@ -117,7 +117,7 @@ def _problems() -> Iterator[None]:
         raise
     except MusterError as error:
         code = next((code for kind, code in CODES if isinstance(error, kind)), 1)
-        raise _told(str(error), exit_code=code) from error
+        raise _as_problem(str(error), exit_code=code) from error
     except click.UsageError as error:
         # Without any argument click shows the whole help, which is more useful.
         if type(error).__name__ == "NoArgsIsHelpError":
@@ -130,12 +130,12 @@ def _problems() -> Iterator[None]:
     except (BrokenPipeError, click.ClickException):
         raise  # click exits quietly when the reader of a pipe is gone
     except Exception as error:
-        said = f"{type(error).__name__}: {error}"
-        message = f"internal error ({said}): please report it; MUSTER_DEBUG=1 adds the traceback"
-        raise _told(message, exit_code=1) from error
+        text = f"{type(error).__name__}: {error}"
+        message = f"internal error ({text}): please report it; MUSTER_DEBUG=1 adds the traceback"
+        raise _as_problem(message, exit_code=1) from error
 
 
-def _told(message: str, *, exit_code: int) -> Problem:
+def _as_problem(message: str, *, exit_code: int) -> Problem:
     if os.environ.get("MUSTER_DEBUG"):
         traceback.print_exc()
     return Problem(message, exit_code=exit_code)

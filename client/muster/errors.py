@@ -74,7 +74,7 @@ class Problem:
     value: Any = None
 
     def __str__(self) -> str:
-        given = "" if _is_told(self.value, message=self.message) else f" (you gave {self.value!r})"
+        given = "" if _is_contained(self.value, message=self.message) else f" (you gave {self.value!r})"
         return f"{self.field}: {self.message}{given}" if self.field else f"{self.message}{given}"
 
 
@@ -100,12 +100,12 @@ class ApiError(MusterError):
         super().__init__(self._sentence())
 
     def _sentence(self) -> str:
-        said = self.detail or self.title or f"the server answered {self.status}"
+        sentence = self.detail or self.title or f"the server answered {self.status}"
         if self.problems:
             fields = "; ".join(str(problem) for problem in self.problems)
-            said = fields if self._is_repeating(fields) else f"{self.detail.rstrip('.:')}: {fields}"
-        said = " ".join(said.split())
-        return f"{said.rstrip('.')}: {self.hint}" if self.hint else said
+            sentence = fields if self._is_repeating(fields) else f"{self.detail.rstrip('.:')}: {fields}"
+        sentence = " ".join(sentence.split())
+        return f"{sentence.rstrip('.')}: {self.hint}" if self.hint else sentence
 
     def _is_repeating(self, fields: str) -> bool:
         """Return whether the detail repeats the field errors, as is common; the fields say where to change things."""
@@ -170,6 +170,6 @@ def _problem(item: Mapping[str, Any]) -> Problem:
     return Problem(str(item.get("field") or ""), str(item.get("message") or "is not valid"), item.get("value"))
 
 
-def _is_told(value: Any, *, message: str) -> bool:
+def _is_contained(value: Any, *, message: str) -> bool:
     """Return whether the message already contains the value, or there is none that fits in one line."""
     return value in (None, "", [], {}) or str(value) in message or len(str(value)) > 60

@@ -177,8 +177,8 @@ class Sending(Jobs):
         total, done = sum(file.seen.size for file in files), 0
         following = packs(files, digest_of=lambda path: str(folder.entries[path]["digest"]))
         while (pack := await self._port.work(lambda: next(following, None))) is not None:
-            told = _telling(folder.progress, done=done, size=pack.plain_bytes, total=total)
-            await self._send(send_pack(pack, queue=folder.queue, on_sent=told))
+            on_sent = _reporter(folder.progress, done=done, size=pack.plain_bytes, total=total)
+            await self._send(send_pack(pack, queue=folder.queue, on_sent=on_sent))
             done += pack.plain_bytes
 
 
@@ -199,7 +199,7 @@ def digest_of(entries: Entries) -> str:
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
-def _telling(progress: Progress | None, *, done: int, size: int, total: int) -> Callable[[float], None] | None:
+def _reporter(progress: Progress | None, *, done: int, size: int, total: int) -> Callable[[float], None] | None:
     if progress is None:
         return None
     return lambda share: progress(done + int(size * share), total)

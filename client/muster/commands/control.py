@@ -45,8 +45,8 @@ def resubmit(*, job: str, idempotency_key: str | None, output: Output) -> None:
     """Submit a copy of JOB as a new job, with the same code."""
     with open_client() as client:
         made = client.resubmit(job, idempotency_key=idempotency_key)
-    said = f"Submitted job {made.id} ({made.name}), a copy of {job}; follow it with `muster logs -f {made.id}`"
-    output.item(made, ident=made.id, lines=lambda: [printable(said)])
+    message = f"Submitted job {made.id} ({made.name}), a copy of {job}; follow it with `muster logs -f {made.id}`"
+    output.item(made, ident=made.id, lines=lambda: [printable(message)])
 
 
 @click.command("delete-log")
@@ -85,7 +85,7 @@ def _act_on(jobs: tuple[str, ...], *, verb: str, output: Output, now: bool = Fal
         if one.is_refused:
             note(f"muster: {_refusal(one)}")
     if output == Output():
-        echo_lines([_said(one, verb=verb) for one in accepted])
+        echo_lines([_acceptance(one, verb=verb) for one in accepted])
     else:
         shown = accepted if output.is_quiet else done
         output.items(shown, ident=lambda one: one.id, headers=(), row=lambda one: (), empty="")
@@ -94,8 +94,8 @@ def _act_on(jobs: tuple[str, ...], *, verb: str, output: Output, now: bool = Fal
 
 
 def _refusal(one: Acted) -> str:
-    said = printable(one.problem) or f"refused ({one.status})"
-    return said if said.startswith(f"job {one.id} ") else f"job {one.id}: {said}"
+    reason = printable(one.problem) or f"refused ({one.status})"
+    return reason if reason.startswith(f"job {one.id} ") else f"job {one.id}: {reason}"
 
 
 def _found(client: Client, jobs: tuple[str, ...]) -> tuple[list[int], int]:
@@ -110,6 +110,6 @@ def _found(client: Client, jobs: tuple[str, ...]) -> tuple[list[int], int]:
     return found, missing
 
 
-def _said(one: Acted, *, verb: str) -> str:
+def _acceptance(one: Acted, *, verb: str) -> str:
     # The server has recorded the request; the phase follows within moments, and may still be the old one.
     return f"job {one.id}: {verb} requested, now {terminal_of().phase(one.phase)}"

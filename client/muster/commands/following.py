@@ -10,7 +10,7 @@ from typing import NoReturn
 import click
 
 from muster.client import Client
-from muster.commands.apart import apart
+from muster.commands.interruptible import interruptible
 from muster.commands.output import as_json, note
 from muster.jobs.models import Job, LogLine
 from muster.render import Terminal, inert, printable, terminal_of
@@ -68,13 +68,13 @@ def follow(
     cursor: str | None = None,
 ) -> Job:
     """Print until the job has ended (or is suspended) and its log is complete; return the job's last known state."""
-    told: tuple[str, str] | None = None
-    for seen in apart(client.follow_pages(job, rank=rank, replica=replica, tail=tail, cursor=cursor)):
+    shown: tuple[str, str] | None = None
+    for seen in interruptible(client.follow_pages(job, rank=rank, replica=replica, tail=tail, cursor=cursor)):
         if not isinstance(seen, Job):
             writer.write(seen.lines)
             continue
         job = seen
-        if told != (told := (seen.phase, seen.message or seen.reason)):
+        if shown != (shown := (seen.phase, seen.message or seen.reason)):
             _say(seen)
     return job
 

@@ -70,8 +70,11 @@ def create(*, queue: str, output: Output, **fields: Any) -> None:
     """Create a queue (platform administrators only)."""
     with open_client() as client:
         found = client.create_queue(queue, **fields)
-    said = [f"Created queue {found.name} of team {found.team}", *([f"Notice: {found.notice}"] if found.notice else [])]
-    output.item(found, ident=found.name, lines=lambda: [printable(line) for line in said])
+    lines = [
+        f"Created queue {found.name} of team {found.team}",
+        *([f"Notice: {found.notice}"] if found.notice else []),
+    ]
+    output.item(found, ident=found.name, lines=lambda: [printable(line) for line in lines])
 
 
 @queues.command()

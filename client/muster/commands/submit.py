@@ -140,9 +140,9 @@ def _submitted(client: Client, *, fields: dict[str, Any]) -> Job:
 
 
 def _announce(job: Job, *, output: Output, is_following: bool) -> None:
-    said = f"Submitted job {job.id} ({job.name}) to {job.queue}"
+    message = f"Submitted job {job.id} ({job.name}) to {job.queue}"
     if is_following and output == Output():
-        return note(printable(f"{said}  {job.url}".rstrip()))
-    ways = [said, f"  follow   muster logs -f {job.id}", f"  look     muster status {job.id}"]
+        return note(printable(f"{message}  {job.url}".rstrip()))
+    ways = [message, f"  follow   muster logs -f {job.id}", f"  look     muster status {job.id}"]
     ways += [f"  page     {job.url}"] if job.url else []
     output.item(job, ident=job.id, lines=lambda: [printable(line) for line in ways])

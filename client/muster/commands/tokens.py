@@ -59,8 +59,8 @@ def create(
         )
     output.item(made, ident=made.text, lines=lambda: [made.text])
     if output == Output():
-        said = f"Token {made.id} ({made.name}): scope {made.scope}, expires {clock(made.expires_at)}"
-        note(f"{said}. It is not shown again.")
+        summary = f"Token {made.id} ({made.name}): scope {made.scope}, expires {clock(made.expires_at)}"
+        note(f"{summary}. It is not shown again.")
 
 
 @tokens.command()
@@ -80,8 +80,8 @@ def _id_of(client: Client, ident: str) -> int:
     found = [one for one in client.tokens() if ident in (one.name, one.prefix) and one.revoked_at is None]
     if len(found) == 1:
         return found[0].id
-    said = "several tokens are" if found else "no token is"
-    raise NotFound(404, detail=f"{said} called {ident}", hint="`muster tokens` lists them with their numbers")
+    count = "several tokens are" if found else "no token is"
+    raise NotFound(404, detail=f"{count} called {ident}", hint="`muster tokens` lists them with their numbers")
 
 
 def _list(output: Output) -> None:

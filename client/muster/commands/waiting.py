@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from muster.commands.apart import done_apart
 from muster.commands.following import detached, leave
+from muster.commands.interruptible import run_interruptibly
 from muster.commands.output import Output, reading
 from muster.commands.session import job_argument, open_client
 from muster.render import printable, terminal_of
@@ -22,10 +22,10 @@ def wait(*, job: str, timeout: float | None, output: Output) -> None:
     with open_client() as client:
         found = client.job(job)
         try:
-            seen = done_apart(lambda: client.wait(found, timeout=timeout))
+            seen = run_interruptibly(lambda: client.wait(found, timeout=timeout))
         except KeyboardInterrupt:
             detached(found)
-    said = printable(seen.message or seen.reason)
-    line = f"job {seen.id} ({printable(seen.name)}): {terminal_of().phase(seen.phase)}{f': {said}' if said else ''}"
+    text = printable(seen.message or seen.reason)
+    line = f"job {seen.id} ({printable(seen.name)}): {terminal_of().phase(seen.phase)}{f': {text}' if text else ''}"
     output.item(seen, ident=seen.id, lines=lambda: [line])
     leave(seen)

@@ -74,10 +74,10 @@ class Wire:
 
     def pieces(self, call: Call[Any]) -> Iterator[bytes]:
         """Yield the content, reporting how much was taken. Its length must be in the headers: see `request`."""
-        content, told = call.content or b"", call.on_sent or (lambda share: None)
+        content, report = call.content or b"", call.on_sent or (lambda share: None)
         for at in range(0, len(content), PIECE_BYTES):
             yield content[at : at + PIECE_BYTES]
-            told(min(1.0, (at + PIECE_BYTES) / len(content)))
+            report(min(1.0, (at + PIECE_BYTES) / len(content)))
 
     def pause(self, call: Call[Any], *, reply: Reply, tried: int, rested: float = 0.0) -> float | None:
         """Return the seconds until the next attempt, None if this reply is final; `rested` seconds have been spent."""
@@ -150,11 +150,11 @@ class Wire:
         if isinstance(error, httpx.TimeoutException):
             seconds = f"{self.timeout_seconds:g} s"
             return TimedOut(f"{self.url} did not answer within {seconds}: it may be busy, try again in a minute")
-        said = str(error) or type(error).__name__
+        text = str(error) or type(error).__name__
         for sign, sentence in SENTENCES.items():
-            if sign in said.lower():
+            if sign in text.lower():
                 return Unreachable(sentence.format(url=self.url, host=urlsplit(self.url).hostname, way_out=way_out))
-        return Unreachable(f"lost the connection to {self.url} ({' '.join(said.split())}): {way_out}")
+        return Unreachable(f"lost the connection to {self.url} ({' '.join(text.split())}): {way_out}")
 
 
 USER_AGENT = f"muster-client/{VERSION} python/{platform.python_version()}"

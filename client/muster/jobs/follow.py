@@ -77,7 +77,7 @@ class LogReader:
 class Follower:
     """A job's lines and phases as they happen.
 
-    Open `stream()` while it `is_streaming`, and pass each line to `hear()`; else, and whenever it `wants_look`, send
+    Open `stream()` while it `is_streaming`, and pass each line to `receive()`; else, and whenever it `wants_look`, send
     `call()` and pass the answer to `take()`. Pause for `rest_seconds`, and continue until `is_done`. It ends when the
     job has ended and its log is complete, or when the job is suspended, for an unknown time. `cursor` is where another
     follower continues without a line lost or repeated.
@@ -109,12 +109,12 @@ class Follower:
         self.empty_streams += 1
         return self.reader.stream()
 
-    def hear(self, line: str) -> Iterator[LogPage]:
+    def receive(self, line: str) -> Iterator[LogPage]:
         """Yield what is new in a line of the stream."""
         event = self.events.take(line)
         if event is not None:
             self.empty_streams = 0
-            yield from self._heard(event)
+            yield from self._new_in(event)
 
     def broke_off(self) -> None:
         """Note that the stream is over, with or without its final event."""
@@ -138,8 +138,8 @@ class Follower:
     def _is_suspended(self) -> bool:
         return self.job is not None and self.job.is_suspended
 
-    def _heard(self, event: Event) -> Iterator[LogPage]:
-        if event.kind == "phase" and (event.content["phase"], event.content["message"]) != _told(self.job):
+    def _new_in(self, event: Event) -> Iterator[LogPage]:
+        if event.kind == "phase" and (event.content["phase"], event.content["message"]) != _reported(self.job):
             self.pages_since_look = PAGES_PER_LOOK
         elif event.kind in ("lines", "end"):
             page = LogPage.parse(event.content)
@@ -152,7 +152,7 @@ class Follower:
         self.is_done = self.reader.is_done and seen.is_finished
         self.rest_seconds = REST_SECONDS if self.reader.is_done and not self.is_done else 0.0
         # The end is reported once, after the last line.
-        if self.is_done or (not seen.is_finished and _told(before) != _told(seen)):
+        if self.is_done or (not seen.is_finished and _reported(before) != _reported(seen)):
             yield seen
 
     def _read(self, page: LogPage) -> Iterator[Seen]:
@@ -166,7 +166,7 @@ class Follower:
             yield self.job
 
 
-def _told(job: Job | None) -> tuple[str, str] | None:
+def _reported(job: Job | None) -> tuple[str, str] | None:
     return (job.phase, job.message) if job else None
 
 

@@ -131,7 +131,7 @@ class Logs(Jobs):
         try:
             async with self._open(follower.stream()) as reply:
                 async for line in self._port.lines(reply):
-                    for page in follower.hear(line):
+                    for page in follower.receive(line):
                         yield page
                     if follower.wants_look:
                         for seen in await self._asked(follower):

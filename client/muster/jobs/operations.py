@@ -47,8 +47,8 @@ class Jobs(Session):
 
     async def cancel(self, ref: JobRef, *, now: bool = False) -> Job:
         """End the job for good, with `now` without its grace; returns the job as the request was recorded."""
-        said = {"now": True} if now else {}
-        return await self._of_job(ref, call=lambda job_id: replace(calls.act(job_id, verb="cancel"), json=said))
+        body = {"now": True} if now else {}
+        return await self._of_job(ref, call=lambda job_id: replace(calls.act(job_id, verb="cancel"), json=body))
 
     async def suspend(self, ref: JobRef) -> Job:
         """Take the job off its machines until it is resumed."""

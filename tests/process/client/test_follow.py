@@ -150,7 +150,7 @@ def streaming(phase: str = "running") -> Follower:
 
 
 def heard(follower: Follower, *lines: str) -> list[Seen]:
-    return [seen for line in lines for seen in follower.hear(line)]
+    return [seen for line in lines for seen in follower.receive(line)]
 
 
 def test_a_stream_advances_its_cursor_by_whole_events_only() -> None:

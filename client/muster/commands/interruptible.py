@@ -16,24 +16,24 @@ T = TypeVar("T")
 AHEAD = 4  # items read in advance: a terminal may be slower than the server
 
 
-def apart(items: Iterable[T]) -> Iterator[T]:
+def interruptible(items: Iterable[T]) -> Iterator[T]:
     """Yield the same items, and raise the same error at the end. An abandoned thread ends with the process."""
-    told: queue.Queue[tuple[T] | BaseException | None] = queue.Queue(AHEAD)
+    items_read: queue.Queue[tuple[T] | BaseException | None] = queue.Queue(AHEAD)
 
     def read() -> None:
         try:
             for item in items:
-                told.put((item,))
-            told.put(None)
+                items_read.put((item,))
+            items_read.put(None)
         except BaseException as error:  # re-raised for the consumer
-            told.put(error)
+            items_read.put(error)
 
     threading.Thread(target=read, name="reading", daemon=True).start()
-    while (news := told.get()) is not None:
+    while (news := items_read.get()) is not None:
         if isinstance(news, BaseException):
             raise news
         yield news[0]
 
 
-def done_apart(work: Callable[[], T]) -> T:
-    return next(apart(work() for _ in range(1)))
+def run_interruptibly(work: Callable[[], T]) -> T:
+    return next(interruptible(work() for _ in range(1)))

@@ -8,15 +8,15 @@ from collections.abc import Iterator
 
 import pytest
 from muster.client import Client
-from muster.commands.apart import AHEAD, apart, done_apart
+from muster.commands.interruptible import AHEAD, interruptible, run_interruptibly
 
 from tests.process.client.fake import TOKEN, FakeMuster
 from tests.support.patience import PATIENCE_SECONDS
 
 
 def test_items_from_another_thread_keep_their_order() -> None:
-    read = [(number, threading.current_thread()) for number in apart(range(3 * AHEAD))]
-    threads = list(apart(threading.current_thread() for _ in range(3)))
+    read = [(number, threading.current_thread()) for number in interruptible(range(3 * AHEAD))]
+    threads = list(interruptible(threading.current_thread() for _ in range(3)))
 
     assert [number for number, _ in read] == list(range(3 * AHEAD))
     assert threading.main_thread() not in threads
@@ -29,7 +29,7 @@ def test_an_error_is_raised_after_the_items_read_before_it(error: BaseException)
         yield 1
         raise error
 
-    items = apart(broken())
+    items = interruptible(broken())
     assert next(items) == 1
     with pytest.raises(type(error)):
         next(items)
@@ -45,7 +45,7 @@ def test_the_reader_does_not_run_far_ahead_of_the_consumer() -> None:
             yield number
         may_end.set()
 
-    items = apart(source())
+    items = interruptible(source())
     assert next(items) == 0
     assert not may_end.wait(0.2)
     assert len(read) <= AHEAD + 2
@@ -53,7 +53,7 @@ def test_the_reader_does_not_run_far_ahead_of_the_consumer() -> None:
 
 
 def test_a_call_runs_in_another_thread() -> None:
-    assert done_apart(threading.current_thread) is not threading.current_thread()
+    assert run_interruptibly(threading.current_thread) is not threading.current_thread()
 
 
 def test_leaving_by_an_interrupt_waits_for_no_lock(muster: FakeMuster) -> None:
