@@ -71,9 +71,9 @@ class Problem:
 def the_first(problems: Iterable[Problem]) -> tuple[Problem, ...]:
     """Return the first MOST_PROBLEMS problems; where there are more, one more entry says how many."""
     left = iter(problems)
-    told = tuple(islice(left, MOST_PROBLEMS))
+    kept = tuple(islice(left, MOST_PROBLEMS))
     more = sum(1 for _ in left)
-    return (*told, Problem("body", more, f"has {more:,} more problems; correct these first")) if more else told
+    return (*kept, Problem("body", more, f"has {more:,} more problems; correct these first")) if more else kept
 
 
 class MusterError(Exception):
@@ -98,9 +98,9 @@ class Unreadable(InvalidInput):
 
 class Conflict(MusterError):
     def __init__(self, message: str, field: str = "", value: object = None):
-        told = Problem(field, value, message)
-        self.field, self.value = told.field, told.value
-        super().__init__(told.message)
+        problem = Problem(field, value, message)
+        self.field, self.value = problem.field, problem.value
+        super().__init__(problem.message)
 
 
 class NotAllowed(MusterError):

@@ -31,7 +31,7 @@ class PatientConsumer(Consumer):  # type: ignore[misc]  # Celery has no types
 
     def on_connection_error_after_connected(self, exc: Exception) -> None:
         super().on_connection_error_after_connected(exc)
-        if not isinstance(exc, self.connection_errors):  # of a connection that was lost, the next try tells why
+        if not isinstance(exc, self.connection_errors):  # of a connection that was lost, the next try reports why
             redis_trouble.failed(exc)
         _pause()
 

@@ -35,7 +35,7 @@ async def stream(request: HttpRequest) -> HttpResponse | StreamingHttpResponse:
         return refusal(request, status=429, detail=words, retry_after=RETRY_AFTER_SECONDS)
     response = StreamingHttpResponse(events(access), content_type="text/event-stream")
     response["Cache-Control"] = "no-store"
-    response["X-Accel-Buffering"] = "no"  # nginx buffers streams unless told not to
+    response["X-Accel-Buffering"] = "no"  # nginx buffers streams unless this disables it
     return response
 
 
@@ -59,11 +59,11 @@ async def events(access: Access) -> AsyncIterator[str]:
         yield "retry: 2000\n\n"
         synced_at = loop.time()
         while loop.time() < over and await listener.may_go_on(hub):
-            listener.wants_sync |= not hub.hears.is_set() and loop.time() - synced_at >= SYNC_WITHOUT_HINTS_SECONDS
+            listener.wants_sync |= not hub.subscribed.is_set() and loop.time() - synced_at >= SYNC_WITHOUT_HINTS_SECONDS
             if listener.wants_sync:
                 synced_at = loop.time()
             yield listener.take()
-            await news(listener, within=HEARTBEAT_SECONDS if hub.hears.is_set() else RECHECK_WITHOUT_HINTS_SECONDS)
+            await news(listener, within=HEARTBEAT_SECONDS if hub.subscribed.is_set() else RECHECK_WITHOUT_HINTS_SECONDS)
 
 
 async def news(listener: Listener, *, within: float) -> None:

@@ -366,7 +366,7 @@ SPECTACULAR_SETTINGS = {
     "SWAGGER_UI_SETTINGS": {"deepLinking": True, "docExpansion": "list", "persistAuthorization": False},
 }
 
-# "ADDRESS:PORT", apart from pages and API: it needs no sign-in, and tells the names of teams and queues.
+# "ADDRESS:PORT", apart from pages and API: it needs no sign-in, and shows the names of teams and queues.
 with _reading():
     MUSTER_METRICS = addresses.listener(os.environ.get("MUSTER_METRICS", "").strip(), name="MUSTER_METRICS")
 

@@ -34,7 +34,7 @@ class Leadership:
 
     def wait(self, stop: threading.Event) -> bool:
         """Return True once this process leads, and False when `stop` is set first. A database that is away is waited for."""
-        said = ""
+        last = ""
         while not stop.is_set():
             try:
                 if self._take():
@@ -44,9 +44,9 @@ class Leadership:
             except psycopg.OperationalError as error:
                 self.give_up()
                 now = f"{self._role}: the database does not answer: {str(error).strip()}"
-            if now != said:
+            if now != last:
                 log.info("%s", now)
-                said = now
+                last = now
             stop.wait(LOOK_SECONDS)
         return False
 

@@ -26,10 +26,10 @@ def allowed() -> Iterator[bool]:
 def paused(*, say: Callable[[str], None]) -> Iterator[None]:
     """Keep everybody from deleting files until the end of the block; waits for those who are at it."""
     with own_connection() as session:
-        said = False
+        is_announced = False
         while not (row := session.execute("SELECT pg_try_advisory_lock(%s, %s)", _LOCK).fetchone()) or not row[0]:
-            if not said:
+            if not is_announced:
                 say("waiting: files are being deleted, or another backup is running")
-                said = True
+                is_announced = True
             time.sleep(LOOK_SECONDS)
         yield

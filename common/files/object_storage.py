@@ -79,13 +79,13 @@ class ObjectStorage(Storage):
         if not size_bytes:
             return b""
         wanted = f"bytes={offset}-{offset + size_bytes - 1}"
-        with self._told(name):
+        with self._os_errors(name):
             found = self._client.get_object(Bucket=self.bucket, Key=self._key(name), Range=wanted)
             return cast(bytes, found["Body"].read())
 
     def touch(self, name: str) -> None:
         """Set a file's time to now, by writing it again: not every server does when it is copied onto itself. Raises OSError."""
-        with self._told(name):
+        with self._os_errors(name):
             found = self._client.get_object(Bucket=self.bucket, Key=self._key(name))
             self._client.put_object(Bucket=self.bucket, Key=self._key(name), Body=found["Body"].read())
 
@@ -100,7 +100,7 @@ class ObjectStorage(Storage):
         return True
 
     def delete(self, name: str) -> None:
-        with self._told(name):
+        with self._os_errors(name):
             self._client.delete_object(Bucket=self.bucket, Key=self._key(name))
 
     def listdir(self, path: str) -> tuple[list[str], list[str]]:
@@ -124,18 +124,18 @@ class ObjectStorage(Storage):
         if mode != "rb":
             raise ValueError(f"files are written by `save`, not opened as {mode}")
         content = tempfile.SpooledTemporaryFile(MEMORY_BYTES)  # noqa: SIM115 - closed by whoever opened the file
-        with self._told(name):
+        with self._os_errors(name):
             self._client.download_fileobj(self.bucket, self._key(name), content, Config=_IN_THIS_THREAD)
         content.seek(0)
         return File(cast(IO[bytes], content), name)
 
     def _save(self, name: str, content: "File[bytes]") -> str:
-        with self._told(name):
+        with self._os_errors(name):
             self._client.upload_fileobj(_Kept(content), self.bucket, self._key(name), Config=_IN_THIS_THREAD)
         return name
 
     def _head(self, name: str) -> dict[str, Any]:
-        with self._told(name):
+        with self._os_errors(name):
             return cast(dict[str, Any], self._client.head_object(Bucket=self.bucket, Key=self._key(name)))
 
     def _pages(self, path: str, *, most: int = 1000) -> Iterator[dict[str, Any]]:
@@ -145,7 +145,7 @@ class ObjectStorage(Storage):
         asked = listing.paginate(
             Bucket=self.bucket, Prefix=f"{key}/" if key else "", Delimiter="/", PaginationConfig={"PageSize": most}
         )
-        with self._told(path):
+        with self._os_errors(path):
             for page in asked:
                 if page.get("Contents") or page.get("CommonPrefixes"):
                     yield page
@@ -156,7 +156,7 @@ class ObjectStorage(Storage):
         return f"{self.prefix}/{name}" if self.prefix else name
 
     @contextmanager
-    def _told(self, name: str) -> Iterator[None]:
+    def _os_errors(self, name: str) -> Iterator[None]:
         """Turn boto3's errors into those of a folder."""
         try:
             yield

@@ -1,4 +1,4 @@
-"""Compress answers, where that tells nobody anything."""
+"""Compress answers, where their size reveals nothing."""
 
 from django.http import HttpRequest, HttpResponse
 from django.utils.text import compress_string

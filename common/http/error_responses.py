@@ -99,8 +99,8 @@ def broken(request: HttpRequest) -> HttpResponse:
 def forbidden(request: HttpRequest, exception: Exception) -> HttpResponse:
     if isinstance(exception.__cause__, MusterError):
         measures.failed("page", exception.__cause__)
-    said = bounded(str(exception)) or "you may look at this, but not change it"
-    return _stop(request, 403, said, exception=said)
+    detail = bounded(str(exception)) or "you may look at this, but not change it"
+    return _stop(request, 403, detail, exception=detail)
 
 
 def _stop(request: HttpRequest, status: int, detail: str, **context: Any) -> HttpResponse:
@@ -149,11 +149,11 @@ def _way_back(request: HttpRequest) -> dict[str, str]:
 
     The way back leads to the open page, not to the requested fragment.
     """
-    said = {"ended": "look" if request.method in ("GET", "HEAD") else "act"}
+    parameters = {"ended": "look" if request.method in ("GET", "HEAD") else "act"}
     page = request.headers.get("HX-Current-URL", "")
     if url_has_allowed_host_and_scheme(page, {request.get_host()}, require_https=request.is_secure()):
         parts = urlsplit(page)
         path = parts.path + (f"?{parts.query}" if parts.query else "")
         if url_has_allowed_host_and_scheme(path, None):  # http://here//elsewhere/ is ours, //elsewhere/ is not
-            said[REDIRECT_FIELD_NAME] = path
-    return said
+            parameters[REDIRECT_FIELD_NAME] = path
+    return parameters

@@ -185,8 +185,8 @@ def problem(error: Exception, context: dict[str, Any]) -> Response | None:
         case PermissionDenied():
             return _answer(403, "Not allowed", str(error) or "you may not do this")
         case exceptions.ValidationError():
-            told = list(the_first(_fields(error.detail, _sent(context))))
-            return _answer(422, "The request is not valid", "some fields are wrong", told)
+            problems = list(the_first(_fields(error.detail, _sent(context))))
+            return _answer(422, "The request is not valid", "some fields are wrong", problems)
         case exceptions.APIException():
             return _from_framework(error)
         case DataError():

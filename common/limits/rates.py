@@ -1,7 +1,7 @@
 """Token buckets that limit request rates, kept in this process's memory: a hanging Redis cannot delay a request.
 
 A bucket holds a minute's worth of requests and refills steadily, so that a burst passes and a flood does not.
-common/limits/shared_rates.py tells other processes what was taken here, and takes off here what others let through.
+common/limits/shared_rates.py reports to other processes what was taken here, and takes off here what others let through.
 """
 
 import math
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 MOST_BUCKETS = 20_000  # beyond that full buckets are dropped: they carry no information
 FORGET_SECONDS = 1.0  # between two looks for full ones, which take milliseconds
-UNTOLD_SHARE = 1 / 16  # of its limit: what a process may let through of one key without telling the others
+UNREPORTED_SHARE = 1 / 16  # of its limit: what a process may let through of one key without reporting it to the others
 
 Taken = dict[str, tuple[int, int]]  # bucket's name -> requests taken, and the limit per minute
 
@@ -80,14 +80,14 @@ class Buckets:
             return 0
 
     def drain(self, *, seconds: float) -> Taken:
-        """Return what was taken since the last call, `seconds` ago, from buckets of which others have to be told."""
+        """Return what was taken since the last call, `seconds` ago, from buckets that have to be reported to others."""
         with self.lock:
             taken, self.taken = self.taken, {}
         found = ((self.known.get(who), requests) for who, requests in taken.items())
         return {
             bucket.name: (requests, bucket.per_minute)
             for bucket, requests in found
-            if bucket is not None and requests > bucket.per_minute * seconds / 60 * UNTOLD_SHARE
+            if bucket is not None and requests > bucket.per_minute * seconds / 60 * UNREPORTED_SHARE
         }
 
     def spend(self, taken: Mapping[str, tuple[int, int]]) -> None:

@@ -1,6 +1,6 @@
 """The buckets that limit requests, shared by all web processes through messages in Redis.
 
-A request is decided at once from the buckets of its own process. Threads tell the other processes what was taken here,
+A request is decided at once from the buckets of its own process. Threads report to the other processes what was taken here,
 and take off here what others let through: at most about half a second late. Without Redis the limits count within each
 process. The limits of docs/scaling.md and ADR 31 follow from the constants here and in rates.py.
 """
@@ -28,7 +28,7 @@ from .rates import Buckets, Taken
 log = logging.getLogger(__name__)
 
 CHANNEL = "muster:rates"
-TELL_SECONDS = 0.5  # from the first request that nobody was told of until the message
+REPORT_SECONDS = 0.5  # from the first unreported request until the message
 PAUSE_SECONDS = 1.0  # after a failure
 ANSWER_SECONDS = 2.0  # for Redis to connect, and to take a message
 QUIET_SECONDS = 30.0  # without a message the connection is tested: a proxy may have dropped it without a word
@@ -69,7 +69,7 @@ class Exchange:
         """Begin anew in a forked child: it inherits no thread, and perhaps a lock that one of them held."""
         self._reset()
         self.buckets.lock = threading.Lock()
-        self.buckets.drain(seconds=TELL_SECONDS)  # the parent tells of it
+        self.buckets.drain(seconds=REPORT_SECONDS)  # the parent reports it
 
     def _wake(self) -> None:
         if not self._is_started:
@@ -78,7 +78,7 @@ class Exchange:
 
     def _start(self) -> None:
         try:
-            for one in (self._tell, self._hear):
+            for one in (self._publish, self._subscribe):
                 threading.Thread(target=self._keep, args=[one], daemon=True, name=f"rates{one.__name__}").start()
         except RuntimeError as error:  # the machine has no thread left: the request must not fail for it
             log.warning("rates are limited within this process only: %s", error)
@@ -93,24 +93,24 @@ class Exchange:
                     work(redis)
             except Exception as error:  # whatever Redis or its client come up with, the thread goes on
                 self._note(work.__name__, str(error) or type(error).__name__)
-            # Not told of later: other buckets have refilled meanwhile. And keys must not pile up.
+            # Not reported later: other buckets have refilled meanwhile. And keys must not pile up.
             self.buckets.drain(seconds=PAUSE_SECONDS)
             time.sleep(PAUSE_SECONDS)
 
-    def _tell(self, redis: Redis) -> None:
+    def _publish(self, redis: Redis) -> None:
         """Publish what is taken here, until Redis does not take it."""
         redis.ping()
-        self._note("_tell", "")
+        self._note("_publish", "")
         while True:
             self._news.wait()
             self._news.clear()
             began = time.monotonic()
-            time.sleep(TELL_SECONDS)
+            time.sleep(REPORT_SECONDS)
             taken = self.buckets.drain(seconds=time.monotonic() - began)
             if taken:
                 redis.publish(CHANNEL, written(self.sender, taken))
 
-    def _hear(self, redis: Redis) -> None:
+    def _subscribe(self, redis: Redis) -> None:
         """Take off what others took, until the connection is lost."""
         with redis.pubsub() as channel:  # type: ignore[no-untyped-call]  # redis-py annotates the others
             channel.subscribe(CHANNEL)
@@ -122,13 +122,13 @@ class Exchange:
                 if is_asked := message is None:
                     channel.ping()
                 elif message["type"] == "subscribe":
-                    self._note("_hear", "")
+                    self._note("_subscribe", "")
                 elif message["type"] == "message" and not self._apply(message["data"]) and not is_warned:
                     is_warned = True  # once for each connection: a flood of them must not become one of the log
                     log.warning("not a message of rates: %.80r", message["data"])
 
     def _apply(self, data: object) -> bool:
-        """Take off what a message tells; returns False, and does nothing, for anything that is none."""
+        """Take off what a message reports; returns False, and does nothing, for anything that is none."""
         try:
             sender, taken = read(data)
         except (ValueError, RecursionError):

@@ -1,7 +1,7 @@
 """Doorbells wake tasks and notify browsers; every message is only a hint to read the row again.
 
 A doorbell never delays or fails its caller: `ring` only queues the message, and one thread per process sends it. Lost
-messages are made up for: tasks by the sweeper; browsers are told that something was lost as soon as Redis answers again,
+messages are made up for: tasks by the sweeper; browsers are notified of a loss as soon as Redis answers again,
 and look at what they show once a minute in case the process that changed it died before it could say so.
 """
 
@@ -104,9 +104,9 @@ def drain(within: float = 3.0) -> None:
 
     For a command about to exit, and its bell with it.
     """
-    said = threading.Event()
-    _bell.ring("drain", said.set)
-    said.wait(within)
+    sent = threading.Event()
+    _bell.ring("drain", sent.set)
+    sent.wait(within)
 
 
 def _send_task(task: str, args: tuple[Any, ...], after_seconds: float, headers: dict[str, str]) -> None:

@@ -33,7 +33,7 @@ HEARTBEAT_SECONDS = 15.0  # shorter than the idle timeout of every common proxy
 LIFETIME_SECONDS = 15 * 60.0  # then the browser reconnects, and is authenticated again
 RECHECK_SECONDS = 30.0  # a stream's access is also checked without a hint: access can expire, and hints can be lost
 RECHECK_WITHOUT_HINTS_SECONDS = 3.0
-SYNC_WITHOUT_HINTS_SECONDS = 30.0  # without Redis pages are told to fetch everything this often
+SYNC_WITHOUT_HINTS_SECONDS = 30.0  # without Redis pages have to fetch everything this often
 SETTLE_SECONDS = 1.0
 RECONNECT_SECONDS = (0.5, 5.0)
 MOST_OPEN = 100  # streams and waits of one user: each has a connection, and each new log line wakes its followers
@@ -65,7 +65,7 @@ class Listener:
         self.wants_sync = True
         self.news = asyncio.Event()
 
-    def hear(self, hint: dict[str, Any]) -> None:
+    def receive(self, hint: dict[str, Any]) -> None:
         if self.teams is None or hint["team"] in self.teams:
             self.pending[(hint["job"], hint["what"])] = None
             self.news.set()
@@ -87,7 +87,7 @@ class Listener:
         Queries the database only where there is doubt or the last check is too old.
         """
         now = time.monotonic()
-        age = RECHECK_SECONDS if hub.hears.is_set() else RECHECK_WITHOUT_HINTS_SECONDS
+        age = RECHECK_SECONDS if hub.subscribed.is_set() else RECHECK_WITHOUT_HINTS_SECONDS
         if not self.is_doubtful and now - self.checked_at < age:
             return True
         self.is_doubtful, self.checked_at = False, now
@@ -135,7 +135,7 @@ class Hub:
     def __init__(self) -> None:
         self.listeners: set[Listener] = set()
         self.task: asyncio.Task[None] | None = None
-        self.hears = asyncio.Event()  # set while the subscription is active
+        self.subscribed = asyncio.Event()  # set while the subscription is active
 
     def join(self, listener: Listener) -> None:
         self.listeners.add(listener)
@@ -147,7 +147,7 @@ class Hub:
         if not self.listeners and self.task is not None:
             self.task.cancel()
             self.task = None
-            self.hears.clear()
+            self.subscribed.clear()
 
     async def settle(self) -> None:
         """Wait until the subscription is active, so that no later hint is lost.
@@ -155,12 +155,12 @@ class Hub:
         Waits at most SETTLE_SECONDS: without Redis pages must come up all the same.
         """
         with suppress(TimeoutError):
-            await asyncio.wait_for(self.hears.wait(), SETTLE_SECONDS)
+            await asyncio.wait_for(self.subscribed.wait(), SETTLE_SECONDS)
 
     async def _listen(self) -> None:
         """Relay hints until cancelled, when the last listener leaves.
 
-        A dead Redis costs latency only: streams then tell their pages to fetch everything, slowly.
+        A dead Redis costs latency only: streams then make their pages fetch everything, slowly.
         """
         pause, longest = RECONNECT_SECONDS
         while True:
@@ -168,23 +168,23 @@ class Hub:
                 await self._relay()
             except (RedisError, OSError) as error:
                 redis_trouble.failed(error)
-            pause = RECONNECT_SECONDS[0] if self.hears.is_set() else min(2 * pause, longest)
-            self.hears.clear()
+            pause = RECONNECT_SECONDS[0] if self.subscribed.is_set() else min(2 * pause, longest)
+            self.subscribed.clear()
             await asyncio.sleep(pause)
 
     async def _relay(self) -> None:
         async with Redis.from_url(settings.REDIS_URL, health_check_interval=10) as redis, redis.pubsub() as channel:
             await channel.subscribe(CHANNEL)
-            self.hears.set()
+            self.subscribed.set()
             redis_trouble.worked()
             for listener in self.listeners:
                 listener.miss()
             while True:
                 message = await channel.get_message(ignore_subscribe_messages=True, timeout=HEARTBEAT_SECONDS)
                 if message is not None:
-                    self.tell(message["data"])
+                    self.dispatch(message["data"])
 
-    def tell(self, text: bytes) -> None:
+    def dispatch(self, text: bytes) -> None:
         """Pass one message on to the listeners it concerns; anything that is no hint is dropped."""
         try:
             hint = json.loads(text)
@@ -194,7 +194,7 @@ class Hub:
                 elif "access" in hint:
                     listener.doubt(hint["access"])
                 else:
-                    listener.hear(hint)
+                    listener.receive(hint)
         except (ValueError, KeyError, TypeError):
             log.warning("not a hint: %.80r", text)
 

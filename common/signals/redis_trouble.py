@@ -1,6 +1,6 @@
 """What a process logs of a Redis that is away or refuses: one line with the way out, repeated rarely; one when it is over.
 
-Whatever uses Redis tells here how that went. Nothing waits for Redis, so there is nothing else to do about it.
+All uses of Redis report here how they went. Nothing waits for Redis, so there is nothing else to do about it.
 """
 
 import logging
@@ -12,7 +12,7 @@ from redis.exceptions import AuthenticationError, NoPermissionError, OutOfMemory
 
 log = logging.getLogger(__name__)
 
-REPEAT_SECONDS = 60.0  # how often the same trouble is told
+REPEAT_SECONDS = 60.0  # how often the same trouble is logged
 SETTLED_SECONDS = 5.0  # without a failure before Redis counts as usable: it may refuse only some commands
 
 _REPLICA = "it is a replica, which takes no changes: REDIS_URL must name the primary"
@@ -34,7 +34,7 @@ def reason(error: BaseException) -> str:
         if isinstance(one, RedisError | OSError):  # not the IndexError of an empty pool, which is where it began
             found = one
     text = " ".join(str(found).split()) or type(found).__name__
-    if text.startswith("UNBLOCKED"):  # what a client that waits is told when a primary becomes a replica
+    if text.startswith("UNBLOCKED"):  # the answer to a waiting client when a primary becomes a replica
         return _REPLICA
     return f"{text} (REDIS_URL)"
 
@@ -52,35 +52,35 @@ class Trouble:
     def __init__(self, clock: Callable[[], float] = time.monotonic):
         self._clock = clock
         self._lock = threading.Lock()
-        self._told: dict[str, float] = {}  # reason -> when
+        self._logged: dict[str, float] = {}  # reason -> when
         self._failed_at = 0.0
-        self._is_told = False
+        self._is_logged = False
 
     def failed(self, error: BaseException) -> None:
         """Note that Redis could not be used, and log it unless that was done lately."""
         now, why = self._clock(), reason(error)
         with self._lock:
             self._failed_at = now
-            self._told = {one: at for one, at in self._told.items() if now - at < REPEAT_SECONDS}
-            if why in self._told:
+            self._logged = {one: at for one, at in self._logged.items() if now - at < REPEAT_SECONDS}
+            if why in self._logged:
                 return
-            self._told[why] = now
-            self._is_told = True
+            self._logged[why] = now
+            self._is_logged = True
         log.warning("Redis cannot be used, so jobs start some seconds later and pages are updated less often: %s", why)
 
     def worked(self) -> None:
         """Note that Redis did something; logged if it could not be used before."""
-        if not self._is_told:  # the usual case, without a lock
+        if not self._is_logged:  # the usual case, without a lock
             return
         with self._lock:
-            if not self._is_told or self._clock() - self._failed_at < SETTLED_SECONDS:
+            if not self._is_logged or self._clock() - self._failed_at < SETTLED_SECONDS:
                 return
-            self._is_told = False
+            self._is_logged = False
         log.warning("Redis can be used again")
 
 
 class WithoutRetries(logging.Filter):
-    """Drops what Celery writes of each connection that was lost: if no other can be made, that is told here."""
+    """Drops what Celery writes of each connection that was lost: if no other can be made, that is logged here."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         args = record.args if isinstance(record.args, tuple) else ()

@@ -44,9 +44,9 @@ def configuration(*, level: str, events: str, style: str = "text") -> dict[str, 
     both = {"class": "logging.StreamHandler", "filters": ["request"]}
     stderr = {**both, "formatter": style, "level": level}
     stdout = {**both, "formatter": "event", "stream": "ext://sys.stdout"}
-    is_told = events == "stdout"
-    ours = {"handlers": ["stdout"] if is_told else [], "level": "INFO"}
-    sources = SOURCES if is_told else (EVENTS,)
+    is_on = events == "stdout"
+    ours = {"handlers": ["stdout"] if is_on else [], "level": "INFO"}
+    sources = SOURCES if is_on else (EVENTS,)
     return {
         "version": 1,
         "disable_existing_loggers": False,

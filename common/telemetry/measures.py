@@ -32,7 +32,7 @@ lost_hints = Counter(
     ["reason"],
 )
 for _reason in ("not_sent", "dropped"):
-    lost_hints.labels(_reason)  # tell 0 from the start: no increase is seen of a series that begins at 1
+    lost_hints.labels(_reason)  # report 0 from the start: no increase is seen of a series that begins at 1
 overdue = Counter(
     "muster_overdue_visits",
     "Visits of the sweeper that changed a job's phase: no doorbell rang, or it was lost or late.",

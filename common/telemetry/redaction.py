@@ -120,7 +120,7 @@ class Redacted(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         record = without_values(record)
-        if is_refusal(record):  # the client's error: where in our code it was noticed tells nothing
+        if is_refusal(record):  # the client's error: where in our code it was noticed is of no use
             record = copy(record)
             record.exc_info = record.exc_text = None
         return super().format(record)
@@ -133,8 +133,8 @@ class Redacted(logging.Formatter):
     def formatException(self, ei: Any) -> str:  # noqa: N802
         text = super().formatException(ei)
         for error in _chain(ei[1]):
-            if _is_of_database(error) and (said := str(error)):
-                text = text.replace(said, of_database(error))
+            if _is_of_database(error) and (message := str(error)):
+                text = text.replace(message, of_database(error))
         return redacted(text, most=TRACEBACK_CHARACTERS)
 
     def formatStack(self, stack_info: str) -> str:  # noqa: N802

@@ -1,4 +1,4 @@
-"""Headers that tell the browser what our responses may do, and where they may be cached."""
+"""Headers that limit in browsers what our responses may do, and where they may be cached."""
 
 from django.conf import settings
 from django.http import HttpResponse

@@ -40,7 +40,7 @@ class Finding:
     """One line of the table. `remedy`: what to write or run; empty if all is well."""
 
     what: str
-    said: str
+    state: str
     remedy: str = ""
     is_wrong: bool = False
 
@@ -59,7 +59,7 @@ def table(found: list[Finding], *, width: int = WIDTH) -> str:
     drawn = Table("", "what", "state", "what to write or run", box=box.SIMPLE, pad_edge=False)
     for one in found:
         mark = "wrong" if one.is_wrong else "note" if one.remedy else "ok"
-        drawn.add_row(mark, *(escape(text) for text in (one.what, one.said, one.remedy)))
+        drawn.add_row(mark, *(escape(text) for text in (one.what, one.state, one.remedy)))
     console = Console(width=width, color_system=None, highlight=False)
     with console.capture() as text:
         console.print(drawn)
@@ -71,8 +71,8 @@ def _settings() -> Iterator[Finding]:
     for one in messages:
         yield Finding("settings", str(one.msg), str(one.hint or ""), is_wrong=one.level >= checks.ERROR)
     if len(settings.SECRET_KEY) < SHORTEST_KEY:
-        said = f"MUSTER_SECRET_KEY has {len(settings.SECRET_KEY)} characters"
-        yield Finding("settings", said, "a longer one: openssl rand -hex 32", is_wrong=True)
+        state = f"MUSTER_SECRET_KEY has {len(settings.SECRET_KEY)} characters"
+        yield Finding("settings", state, "a longer one: openssl rand -hex 32", is_wrong=True)
     elif not messages:
         yield Finding("settings", "read")
 
@@ -80,23 +80,23 @@ def _settings() -> Iterator[Finding]:
 def _address() -> Finding:
     """Look at where people reach the pages; whether that works from here says nothing about them."""
     if not settings.PUBLIC_URL:
-        said = "not set, so messages of webhooks hold no links"
-        return Finding("address of pages", said, "MUSTER_PUBLIC_URL=https://HOST")
+        state = "not set, so messages of webhooks hold no links"
+        return Finding("address of pages", state, "MUSTER_PUBLIC_URL=https://HOST")
     parts = urlsplit(settings.PUBLIC_URL)
     host = parts.hostname or ""
     name = f"[{host}]" if ":" in host else host
     if not validate_host(name, settings.ALLOWED_HOSTS):
-        said = f"{settings.PUBLIC_URL}, but requests for {name} are refused"
+        state = f"{settings.PUBLIC_URL}, but requests for {name} are refused"
         return Finding(
             "address of pages",
-            said,
+            state,
             f"{name} in MUSTER_ALLOWED_HOSTS, separated by a comma from the others",
             is_wrong=True,
         )
     if (parts.scheme == "https") != settings.MUSTER_HTTPS:
         off = "1" if parts.scheme == "https" else "0, or https:// in MUSTER_PUBLIC_URL"
-        said = f"{settings.PUBLIC_URL}, but MUSTER_HTTPS is {'on' if settings.MUSTER_HTTPS else 'off'}"
-        return Finding("address of pages", said, f"MUSTER_HTTPS={off}")
+        state = f"{settings.PUBLIC_URL}, but MUSTER_HTTPS is {'on' if settings.MUSTER_HTTPS else 'off'}"
+        return Finding("address of pages", state, f"MUSTER_HTTPS={off}")
     return Finding("address of pages", settings.PUBLIC_URL)
 
 
@@ -116,9 +116,9 @@ def _redis() -> Finding:
                 channel.subscribe(doorbell.CHANNEL)
                 channel.get_message(timeout=3)
     except (RedisError, OSError) as error:
-        said = "cannot be used, so jobs start some seconds later and pages are updated less often"
-        said = f"{said}: {redis_trouble.reason(error)}"
-        return Finding("Redis", said, "REDIS_URL=redis://USER:PASSWORD@HOST:6379/0", is_wrong=True)
+        state = "cannot be used, so jobs start some seconds later and pages are updated less often"
+        state = f"{state}: {redis_trouble.reason(error)}"
+        return Finding("Redis", state, "REDIS_URL=redis://USER:PASSWORD@HOST:6379/0", is_wrong=True)
     return Finding("Redis", "answers, and takes messages")
 
 
@@ -166,10 +166,10 @@ def _static_files() -> Finding:
         return Finding("static files", "served from the checkout")
     if not (Path(root) / "staticfiles.json").exists():
         return Finding("static files", f"{root} has none", "python manage.py collectstatic --noinput", is_wrong=True)
-    said = "collected" if settings.HAS_CHART_LIBRARY else "collected, without the library of charts"
+    state = "collected" if settings.HAS_CHART_LIBRARY else "collected, without the library of charts"
     return Finding(
         "static files",
-        said,
+        state,
         ""
         if settings.HAS_CHART_LIBRARY
         else "python controlplane/operations/npm.py, then python manage.py collectstatic --noinput",
@@ -189,9 +189,9 @@ def _traces() -> Iterator[Finding]:
         return
     from common.telemetry import trace_export  # which imports OpenTelemetry
 
-    if said := trace_export.obstacle(settings.MUSTER_TRACES, headers=settings.MUSTER_TRACES_HEADERS):
+    if obstacle := trace_export.obstacle(settings.MUSTER_TRACES, headers=settings.MUSTER_TRACES_HEADERS):
         remedy = "MUSTER_TRACES=http://HOST:4318, its credentials in OTEL_EXPORTER_OTLP_HEADERS (docs/traces.md)"
-        yield Finding("traces", f"{settings.MUSTER_TRACES}: {said}", remedy, is_wrong=True)
+        yield Finding("traces", f"{settings.MUSTER_TRACES}: {obstacle}", remedy, is_wrong=True)
     else:
         yield Finding("traces", f"{settings.MUSTER_TRACES} takes spans")
 
@@ -229,7 +229,7 @@ def _clusters() -> Iterator[Finding]:
                 f"cluster {alias}", str(error), "its entry of MUSTER_CLUSTERS (docs/kubernetes.md)", is_wrong=True
             )
         except Exception as error:  # wrong options end in whatever the adapter meets first
-            said = f"{type(error).__name__}: {error}"
-            yield Finding(f"cluster {alias}", said, "its entry of MUSTER_CLUSTERS (docs/kubernetes.md)", is_wrong=True)
+            state = f"{type(error).__name__}: {error}"
+            yield Finding(f"cluster {alias}", state, "its entry of MUSTER_CLUSTERS (docs/kubernetes.md)", is_wrong=True)
         else:
             yield Finding(f"cluster {alias}", f"answers, {attempts} attempts there")

@@ -27,27 +27,27 @@ class CanNotConnect(Exception):
 
 
 def main(arguments: Sequence[str]) -> int:
-    said = _parse(arguments)
+    options = _parse(arguments)
     try:
-        print(json.dumps({said.name: connect(said)}, indent=1))
+        print(json.dumps({options.name: connect(options)}, indent=1))
     except CanNotConnect as error:
         print(error, file=sys.stderr)
         return 1
     return 0
 
 
-def connect(said: argparse.Namespace) -> dict[str, Any]:
+def connect(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the cluster's entry for MUSTER_CLUSTERS, after writing the kubeconfig."""
-    api, configuration = _api(said.context)
-    token, until = _token(api, said.namespace, days=said.days)
-    path = Path(said.kubeconfig or f"{said.name}.kubeconfig").absolute()
-    write(path, kubeconfig(_cluster(configuration), token=token, namespace=said.namespace))
+    api, configuration = _api(arguments.context)
+    token, until = _token(api, arguments.namespace, days=arguments.days)
+    path = Path(arguments.kubeconfig or f"{arguments.name}.kubeconfig").absolute()
+    write(path, kubeconfig(_cluster(configuration), token=token, namespace=arguments.namespace))
     print(f"{path} is valid until {until}; run bin/connect again to renew it", file=sys.stderr)
     options = {
         "KUBECONFIG": str(path),
-        "NAMESPACE": said.namespace,
-        "IMAGE": said.image,
-        "CONTROL_URL": said.control_url,
+        "NAMESPACE": arguments.namespace,
+        "IMAGE": arguments.image,
+        "CONTROL_URL": arguments.control_url,
     }
     return {"BACKEND": BACKEND, "OPTIONS": options}
 

@@ -21,7 +21,7 @@ from . import restored_jobs
 
 OLDEST_POSTGRES = 14  # Django 5.2, databases
 LOOK_SECONDS = 1.0
-REPEAT_SECONDS = 60.0  # how often the same reason for waiting is told
+REPEAT_SECONDS = 60.0  # how often the same reason for waiting is repeated
 
 
 class MigrationFailed(Exception):
@@ -158,13 +158,13 @@ def _first_admin(name: str) -> str:
 
 def _wait(reason: Callable[[], str | None], say: Callable[[str], None], *, end: float | None = None) -> None:
     """Block until there is no reason to; raises MigrationFailed at `end`, a time of the monotonic clock."""
-    said, at = "", 0.0
+    last, at = "", 0.0
     while now := reason():
         if end is not None and time.monotonic() >= end:
             raise MigrationFailed(f"gave up waiting: {now}. The tables are unchanged")
-        if now != said or time.monotonic() > at + REPEAT_SECONDS:
+        if now != last or time.monotonic() > at + REPEAT_SECONDS:
             say(f"waiting: {now}")
-            said, at = now, time.monotonic()
+            last, at = now, time.monotonic()
         time.sleep(LOOK_SECONDS)
 
 

@@ -96,7 +96,7 @@ def backup(file: Path, without_keys: bool) -> None:
     from . import backup, migrating
 
     migrating.wait_for_server(say=_say)
-    with _told(), _written(file) as out:
+    with _one_line_errors(), _written(file) as out:
         backup.write(out, with_keys=not without_keys, say=_say)
 
 
@@ -108,7 +108,7 @@ def restore(file: Path, print_key: bool, print_old_keys: bool) -> None:
     """Restore FILE, or standard input if it is -, into a database without jobs and people."""
     from . import archive
 
-    with _told(), click.open_file(str(file), "rb") as source:
+    with _one_line_errors(), click.open_file(str(file), "rb") as source:
         found = archive.Reader(source)
         if print_key:
             click.echo(found.secret_key)
@@ -123,8 +123,8 @@ def restore(file: Path, print_key: bool, print_old_keys: bool) -> None:
             for line in restore.restore(found, say=_say):
                 click.echo(line)
         except migrating.MigrationFailed as error:
-            said = f"the backup is loaded, and its jobs rest until the tables are up to date: {error}"
-            raise click.ClickException(said) from None
+            message = f"the backup is loaded, and its jobs rest until the tables are up to date: {error}"
+            raise click.ClickException(message) from None
 
 
 @cli.command(name="move-files")
@@ -135,7 +135,7 @@ def move_files() -> None:
 
     migrating.wait_until_usable(say=_say)
     try:
-        with _told():
+        with _one_line_errors():
             for line in moving.move(say=_say):
                 click.echo(line)
     except moving.NothingToMove as error:
@@ -151,7 +151,7 @@ def secrets(folder: Path, backup: Path | None) -> None:
     """Create the secrets that compose needs in FOLDER; existing ones are kept."""
     from . import archive, first_secrets
 
-    with _told():
+    with _one_line_errors():
         key, old_keys = "", []
         if backup:
             with click.open_file(str(backup), "rb") as source:
@@ -162,7 +162,7 @@ def secrets(folder: Path, backup: Path | None) -> None:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _one_line_errors() -> Iterator[None]:
     """Turn what may go wrong with an archive, its disk or the database into one line."""
     from django.db import DatabaseError
 

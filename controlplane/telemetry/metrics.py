@@ -1,6 +1,6 @@
-"""What Prometheus is told of the database's rows and of this process's views of clusters, read when it asks.
+"""What Prometheus gets of the database's rows and of this process's views of clusters, read when it asks.
 
-Every web process tells the same of the rows, so take the maximum over them, not the sum.
+Every web process reports the same rows, so take the maximum over them, not the sum.
 """
 
 import logging

@@ -71,7 +71,7 @@ class TracedTask(Task):  # type: ignore[misc]  # Celery has no types
 
 
 class Lifespan:
-    """Tell uvicorn that the process may start and end; before it ends, spans that wait are sent."""
+    """Report to uvicorn that the process may start and end; before it ends, spans that wait are sent."""
 
     def __init__(self, app: App):
         self.app = app

@@ -54,7 +54,7 @@ def following(job: Job, *, access: Access, cursor: str, **asked: Any) -> Streami
     asked = {"limit": BEHIND_LINES, **asked, "cursor": cursor}
     response = StreamingHttpResponse(events(job.pk, access, asked), content_type="text/event-stream")
     response["Cache-Control"] = "no-store"
-    response["X-Accel-Buffering"] = "no"  # nginx buffers streams unless told not to
+    response["X-Accel-Buffering"] = "no"  # nginx buffers streams unless this disables it
     return response
 
 
@@ -126,7 +126,7 @@ async def _held(
 
 
 def _within(hub: hints.Hub) -> float:
-    return LOOK_SECONDS if hub.hears.is_set() else LOOK_WITHOUT_HINTS_SECONDS
+    return LOOK_SECONDS if hub.subscribed.is_set() else LOOK_WITHOUT_HINTS_SECONDS
 
 
 def _read(job: int, asked: dict[str, Any]) -> tuple[dict[str, str], reader.LogPage]:

@@ -198,6 +198,6 @@ def test_a_hint_about_access_reaches_only_the_streams_of_that_user():
         one.forget()
         one.is_doubtful = False
         hub.listeners.add(one)
-    hub.tell(b'{"access": 1}')
+    hub.dispatch(b'{"access": 1}')
     assert (mine.is_doubtful, theirs.is_doubtful) == (True, False)
     assert (mine.news.is_set(), theirs.news.is_set()) == (True, False)

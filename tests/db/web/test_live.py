@@ -37,7 +37,7 @@ def inside(act):
 def test_a_listener_receives_only_hints_of_its_teams(teams, hears):
     def act():
         listener = Listener(None if teams is None else frozenset(teams), SOMEBODY)
-        listener.hear(hint(team=1))
+        listener.receive(hint(team=1))
         return bool(listener.pending)
 
     assert inside(act) is hears
@@ -48,8 +48,8 @@ def test_repeated_hints_are_sent_once():
         listener = Listener(None, SOMEBODY)
         first = listener.take()
         for _ in range(100):
-            listener.hear(hint())
-        listener.hear(hint(what="logs"))
+            listener.receive(hint())
+        listener.receive(hint(what="logs"))
         return first, listener.take(), listener.pending
 
     first, second, pending = inside(act)
@@ -62,7 +62,7 @@ def test_after_a_gap_a_full_sync_is_sent():
     def act():
         listener = Listener(None, SOMEBODY)
         listener.take()
-        listener.hear(hint())
+        listener.receive(hint())
         listener.miss()
         return listener.take()
 
@@ -74,7 +74,7 @@ def test_all_pages_fetch_everything_if_hints_were_lost():
         hub, listener = Hub(), Listener(frozenset(), SOMEBODY)
         hub.listeners.add(listener)
         listener.take()
-        hub.tell(doorbell.LOST.encode())
+        hub.dispatch(doorbell.LOST.encode())
         return listener.take()
 
     assert inside(act) == SYNC
@@ -104,7 +104,7 @@ def test_a_malformed_hint_is_dropped(text):
     def act():
         hub, listener = Hub(), Listener(None, SOMEBODY)
         hub.listeners.add(listener)
-        hub.tell(text)
+        hub.dispatch(text)
         return listener.pending
 
     assert not inside(act)
