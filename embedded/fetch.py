@@ -35,12 +35,12 @@ def fetch(supervisor: Supervisor, *, log: Path, say: Callable[[str], None], inst
         os.close(out)
     ended: list[bool] = []
     handle = supervisor.watch(process, lambda: ended.append(True))
-    said = 0.0
+    announced = 0.0
     try:
         while not supervisor.wait(lambda: bool(ended), seconds=LOOK_SECONDS):
             fetched = fetched_mb(log.read_text(errors="replace"))
-            if fetched - said >= STEP_MB:
-                said = fetched
+            if fetched - announced >= STEP_MB:
+                announced = fetched
                 say(f"  {fetched / 1000:.1f} of about {WHOLE_MB / 1000:.0f} GB")
     finally:
         supervisor.unwatch(handle)

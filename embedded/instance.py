@@ -35,7 +35,7 @@ class Instance:
         self._lock = lock
         return True
 
-    def tell(self, **facts: Any) -> None:
+    def record(self, **facts: Any) -> None:
         me = identity(os.getpid())
         self.note |= {"supervisor": me.as_json() if me else None, **facts}
         write_json(self.data / "instance.json", value=self.note)

@@ -73,7 +73,7 @@ class Launch:
         for program in programs(self.env, logs=self.logs, listener=self.listener):
             self.supervisor.start(program)
         self._await_web()
-        self.instance.tell(state="ready")
+        self.instance.record(state="ready")
         return prepared
 
     def step(self, verb: str, *arguments: str, **env: str) -> dict[str, Any]:
@@ -106,7 +106,7 @@ class Launch:
 
     def stop(self) -> None:
         """Suspend what runs here, then end every process. A second signal cuts the waiting short."""
-        self.instance.tell(state="stopping")
+        self.instance.record(state="stopping")
         if self._is_prepared:
             self._suspend()
         for names in ENDING:
@@ -148,7 +148,7 @@ class Launch:
         if self.job_user:
             self.env["MUSTER_JOB_USER"] = str(self.job_user.uid)
         self.env["MUSTER_CONFIG"] = str(self.data / "cli.json")
-        self.instance.tell(state="starting", url=self.url, env=self.env)
+        self.instance.record(state="starting", url=self.url, env=self.env)
 
     def _build_agent(self) -> None:
         """Build agent.pyz at every start.

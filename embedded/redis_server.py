@@ -83,7 +83,7 @@ class Redis:
         raise EmbeddedError(f"Redis did not answer in {START_SECONDS:.0f} s; its log is {self.log}")
 
     def _answers(self) -> bool:
-        """Return whether our server answers: the password tells it from another program on that port."""
+        """Return whether our server answers: the password distinguishes it from another program on that port."""
         try:
             with socket.create_connection(("127.0.0.1", self.port), timeout=1) as link:
                 link.sendall(f"AUTH {self.password}\r\n".encode())

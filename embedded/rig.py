@@ -32,7 +32,7 @@ OF_ONE_RUN = ("files", "local", "logs", "secrets.json", "cli.json", "suspended.j
 class RigCluster:
     def __init__(self, data: Path, *, supervisor: Supervisor):
         self._data, self._supervisor = data, supervisor
-        self._log, self._told = data / "logs/rig.log", data / "rig.json"
+        self._log, self._ready_file = data / "logs/rig.log", data / "rig.json"
         self._process: subprocess.Popen[bytes] | None = None
         self._handle = -1
 
@@ -42,10 +42,10 @@ class RigCluster:
         say("Starting a Kubernetes of its own (the first time it is built from source, a quarter of an hour) ...")
         self._process = self._spawn()
         self._handle = self._supervisor.watch(self._process, self._ended)
-        while not self._told.exists():
+        while not self._ready_file.exists():
             self._supervisor.wait(lambda: False, seconds=0.2)
-        told = read_json(self._told)
-        return str(told["host"]), {NAME: {"BACKEND": BACKEND, "OPTIONS": told["options"]}}
+        ready = read_json(self._ready_file)
+        return str(ready["host"]), {NAME: {"BACKEND": BACKEND, "OPTIONS": ready["options"]}}
 
     def stop(self) -> None:
         """Stop it. May be called for one that never started, or that ended by itself."""
@@ -57,7 +57,7 @@ class RigCluster:
     def _spawn(self) -> "subprocess.Popen[bytes]":
         private_folder(self._data / "logs")
         log = open_log(self._log)
-        argv = [sys.executable, "-m", PROGRAM, "lend", str(self._told)]
+        argv = [sys.executable, "-m", PROGRAM, "lend", str(self._ready_file)]
         try:
             return spawn(argv, log=log, env=dict(os.environ), folder=CHECKOUT)
         finally:

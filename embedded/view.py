@@ -44,11 +44,11 @@ def rank_line(rank: RankView, *, job: JobView) -> str:
 
 def plain(job: JobView, *, before: JobView | None) -> list[str]:
     """Return only what changed, each line complete in itself: for a pipe or a log."""
-    told = {rank.rank: rank.state for rank in before.ranks} if before else {}
+    states = {rank.rank: rank.state for rank in before.ranks} if before else {}
     lines = (
         [] if before and before.phase == job.phase else [f"{job.phase}: {job.message}" if job.message else job.phase]
     )
-    return lines + [rank_line(rank, job=job).strip() for rank in job.ranks if told.get(rank.rank) != rank.state]
+    return lines + [rank_line(rank, job=job).strip() for rank in job.ranks if states.get(rank.rank) != rank.state]
 
 
 def _values(rank: int, *, reported: Mapping[tuple[str, int], float]) -> Iterable[tuple[str, float]]:

@@ -27,14 +27,14 @@ def main() -> int:
     words.add_argument("--nodes", type=int, default=20, help="fake nodes with 8 GPUs each")
     words.add_argument("--lifted", action="store_true", help="lift the controllers' and the scheduler's request limits")
     words.add_argument("--real", action="store_true", help="with a node that runs pods (root only)")
-    said = words.parse_args()
+    options = words.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        build(is_real=said.real or said.act == "lend" or (said.act == "build" and os.geteuid() == 0))
-        if said.act == "lend":
-            lend_to(said.file)
-        elif said.act == "up":
-            up(said.nodes, has_lifted_limits=said.lifted, is_real=said.real)
+        build(is_real=options.real or options.act == "lend" or (options.act == "build" and os.geteuid() == 0))
+        if options.act == "lend":
+            lend_to(options.file)
+        elif options.act == "up":
+            up(options.nodes, has_lifted_limits=options.lifted, is_real=options.real)
     except (programs.CanNotBuild, network.NoNetwork) as problem:
         print(problem, file=sys.stderr)
         return 1
@@ -71,10 +71,10 @@ def up(nodes: int, *, has_lifted_limits: bool, is_real: bool) -> None:
             at_the_end.callback(node.stop)
             node.start()
             print(f"real node:     {NAME}, image {image.NAME}, this machine is {cable.host}", flush=True)
-        until_told_to_end()
+        until_stopped()
 
 
-def until_told_to_end() -> None:
+def until_stopped() -> None:
     """Return, or raise KeyboardInterrupt, once SIGINT or SIGTERM arrives.
 
     `signal.pause` would sleep on where one arrives just before it: Python notes it and runs the handler when C returns.
@@ -90,7 +90,7 @@ def lend_to(file: Path) -> None:
         draft = file.with_name(f"{file.name}.new")
         draft.write_text(json.dumps({"host": node.cable.host, "options": lend(plane, node)}))
         draft.rename(file)
-        until_told_to_end()
+        until_stopped()
 
 
 if __name__ == "__main__":

@@ -18,10 +18,10 @@ class Elsewhere:
     def __init__(self, kubeconfig: str, folder: Path):
         self.folder = folder
         self.kubeconfig = Path(kubeconfig).expanduser()
-        said = yaml.safe_load(self.kubeconfig.read_text())
-        chosen = _named(said["contexts"], said["current-context"])["context"]
-        self._cluster = _named(said["clusters"], chosen["cluster"])["cluster"]
-        self._user = _named(said["users"], chosen["user"])["user"]
+        config = yaml.safe_load(self.kubeconfig.read_text())
+        chosen = _named(config["contexts"], config["current-context"])["context"]
+        self._cluster = _named(config["clusters"], chosen["cluster"])["cluster"]
+        self._user = _named(config["users"], chosen["user"])["user"]
         self.url = str(self._cluster["server"]).rstrip("/")
         self.authority_file = self._file(self._cluster, "certificate-authority")
         self.processes: dict[str, Process] = {}

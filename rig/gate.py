@@ -94,8 +94,8 @@ class Gate:
         if trouble is not None and trouble.answer is not None:
             status, after = trouble.answer
             headers = {"Retry-After": after} if after else {}
-            said = trouble.words or f"the gate says {status}"
-            return web.json_response({"message": said}, status=status, headers=headers)
+            message = trouble.words or f"the gate says {status}"
+            return web.json_response({"message": message}, status=status, headers=headers)
         headers = {name: request.headers[name] for name in PASSED_ON if name in request.headers}
         url = f"{self.plane.url}{request.path_qs}"
         try:

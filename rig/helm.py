@@ -13,7 +13,7 @@ EXAMPLES = CHART.with_name("examples")
 
 
 class HelmError(Exception):
-    """What helm said when it refused."""
+    """What helm printed when it refused."""
 
 
 @lru_cache(1)

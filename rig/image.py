@@ -62,8 +62,8 @@ def _write(path: Path) -> None:
             into.add(layer, "layer.tar")
             for file, command in (("train.json", ["python3"]), ("pause.json", ["sleep", "infinity"])):
                 _text(into, file, json.dumps(_config(digest, command)))
-            said = [{"Config": f"{name}.json", "RepoTags": [tag], "Layers": ["layer.tar"]} for name, tag in (("train", NAME), ("pause", PAUSE))]  # fmt: skip
-            _text(into, "manifest.json", json.dumps(said))
+            entries = [{"Config": f"{name}.json", "RepoTags": [tag], "Layers": ["layer.tar"]} for name, tag in (("train", NAME), ("pause", PAUSE))]  # fmt: skip
+            _text(into, "manifest.json", json.dumps(entries))
     finally:
         layer.unlink(missing_ok=True)
 
@@ -111,8 +111,8 @@ def _libraries(into: tarfile.TarFile, programs: list[Path]) -> None:
 
 def _needed(programs: list[Path]) -> Iterator[tuple[str, Path]]:
     for program in programs:
-        said = subprocess.run(["ldd", str(program)], capture_output=True, text=True).stdout
-        for words in map(str.split, said.splitlines()):
+        libraries = subprocess.run(["ldd", str(program)], capture_output=True, text=True).stdout
+        for words in map(str.split, libraries.splitlines()):
             found = next((word for word in words if word.startswith("/")), "")
             if found and not Path(found).is_relative_to(packages()):
                 yield os.path.basename(words[0]), Path(found)

@@ -61,10 +61,10 @@ class Node:
         for name in ("logs", "etc", "cni"):
             (self.folder / name).mkdir(parents=True)
         self._open_jobs()
-        told = self._write("told.json", self._told(there))
+        config = self._write("init.json", self._config(there))
         for group in _groups(self.group):
             group.mkdir(exist_ok=True)
-        self.process.words = ["unshare", *NAMESPACES, sys.executable, str(INIT), str(told)]
+        self.process.words = ["unshare", *NAMESPACES, sys.executable, str(INIT), str(config)]
         self.process.start()
         self.process.until(lambda: bool(self._init()), seconds=START_SECONDS)
         self.cable.hand_over(self._init())
@@ -86,8 +86,8 @@ class Node:
     def is_ready(self) -> bool:
         with self.plane.client() as client:
             found = client.get(f"/api/v1/nodes/{NAME}")
-        said = found.json().get("status", {}).get("conditions", []) if found.status_code == 200 else []
-        return any(one["type"] == "Ready" and one["status"] == "True" for one in said)
+        conditions = found.json().get("status", {}).get("conditions", []) if found.status_code == 200 else []
+        return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
 
     def processes(self, pod: str) -> list[int]:
         """Return the pids, on this machine, of the processes in the pod of this UID, the pause container included."""
@@ -132,7 +132,7 @@ class Node:
         self.jobs.mkdir()
         self.jobs.chmod(0o777)
 
-    def _told(self, there: Path) -> dict[str, Any]:
+    def _config(self, there: Path) -> dict[str, Any]:
         """Return everything that the node's first process needs."""
         ctr = ["ctr", "--address", SOCKET]
         return {

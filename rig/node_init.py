@@ -20,16 +20,16 @@ WAIT_SECONDS = 300
 
 def main(path: str) -> NoReturn:
     with open(path, encoding="utf-8") as file:
-        told = json.load(file)
+        config = json.load(file)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    hide(told["hidden"])
-    pretend(told["kernel"])
-    lend(told["lent"])
-    connect(told["network"])
-    watched = {start(told, "containerd")}
-    until(lambda: run(*told["ready"], check=False) == 0, "containerd")
-    run(*told["import"])
-    watched |= {start(told, "coredns"), start(told, "kubelet"), start(told, "service")}
+    hide(config["hidden"])
+    pretend(config["kernel"])
+    lend(config["lent"])
+    connect(config["network"])
+    watched = {start(config, "containerd")}
+    until(lambda: run(*config["ready"], check=False) == 0, "containerd")
+    run(*config["import"])
+    watched |= {start(config, "coredns"), start(config, "kubelet"), start(config, "service")}
     reap(watched)
 
 
@@ -81,9 +81,9 @@ def connect(network: Mapping[str, str]) -> None:
     run("ip", "route", "add", "default", "via", network["host"])
 
 
-def start(told: Mapping[str, Any], name: str) -> int:
-    with open(os.path.join(told["logs"], f"{name}.log"), "ab") as log:
-        return subprocess.Popen(told["programs"][name], stdin=subprocess.DEVNULL, stdout=log, stderr=log).pid
+def start(config: Mapping[str, Any], name: str) -> int:
+    with open(os.path.join(config["logs"], f"{name}.log"), "ab") as log:
+        return subprocess.Popen(config["programs"][name], stdin=subprocess.DEVNULL, stdout=log, stderr=log).pid
 
 
 def run(*words: str, check: bool = True) -> int:

@@ -80,9 +80,9 @@ class CanNotBuild(Exception):
 
 def folder(sources: Sources = SOURCES) -> Path:
     """Return the folder for the programs of exactly these versions and flags, built or not."""
-    said = [[source.module, source.version, sorted(source.packages.items())] for source in sources]
+    wanted = [[source.module, source.version, sorted(source.packages.items())] for source in sources]
     mains = [source.main for source in sources if source.main]
-    key = hashlib.sha256(json.dumps([said, FLAGS, STAGING, *mains]).encode()).hexdigest()[:12]
+    key = hashlib.sha256(json.dumps([wanted, FLAGS, STAGING, *mains]).encode()).hexdigest()[:12]
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return cache / "muster" / f"kube-{KUBERNETES}-{key}"
 
@@ -160,10 +160,12 @@ def go(work: Path, *words: str) -> str:
 def problem_of_go() -> str:
     if not shutil.which("go"):
         return f"the cluster rig is built with Go, and there is no go here: install Go {_dotted(OLDEST_GO)} or later"
-    said = subprocess.run(["go", "env", "GOVERSION"], capture_output=True, text=True).stdout
-    found = re.match(r"go(\d+)\.(\d+)", said)
+    version = subprocess.run(["go", "env", "GOVERSION"], capture_output=True, text=True).stdout
+    found = re.match(r"go(\d+)\.(\d+)", version)
     if not found or (int(found[1]), int(found[2])) < OLDEST_GO:
-        return f"the cluster rig needs Go {_dotted(OLDEST_GO)} or later, here is {said.strip() or 'none that answers'}"
+        return (
+            f"the cluster rig needs Go {_dotted(OLDEST_GO)} or later, here is {version.strip() or 'none that answers'}"
+        )
     return ""
 
 

@@ -184,8 +184,8 @@ def test_a_folder_has_one_instance(tmp_path):
 
 def test_an_instances_note_is_read_until_it_is_removed(tmp_path):
     one = Instance(tmp_path)
-    one.tell(url="http://here")
-    one.tell(state="ready")
+    one.record(url="http://here")
+    one.record(state="ready")
     note = running(tmp_path)
     assert (note["url"], note["state"], note["supervisor"]["pid"]) == ("http://here", "ready", os.getpid())
     one.forget()
@@ -201,7 +201,7 @@ def test_the_note_of_a_dead_process_counts_as_missing(tmp_path):
 def test_a_second_start_prints_the_url_of_the_first(tmp_path, capsys, arguments, code):
     first = Instance(tmp_path)
     first.claim()
-    first.tell(url="http://127.0.0.1:8123")
+    first.record(url="http://127.0.0.1:8123")
     assert Demo(tmp_path, options=parse(arguments)).run() == code
     said = capsys.readouterr().out
     assert "http://127.0.0.1:8123" in said
