@@ -82,7 +82,7 @@ def change(*, queue: Queue, by: User | None, reason: str = "", **values: Any) ->
         row.save(update_fields=[_COLUMN.get(name, name) for name in changed])
         if "slots" in changed:
             _keep_ceiling(ceiling, total=total if is_beyond else 0, by=by)
-        old, new = ({name: told[name] for name in changed} for told in (before, after))
+        old, new = ({name: columns[name] for name in changed} for columns in (before, after))
         new |= {"reason": reason} if reason else {}
         audit.record(AuditAction.QUEUE_CHANGED, by=by, on=row, team=row.team, before=old, after=new)
         doorbell.poke("jobs.schedule")
@@ -153,13 +153,13 @@ def _keep_ceiling(ceiling: Ceiling, *, total: int, by: User | None) -> None:
     if is_first or ceiling.slots != before:
         ceiling.save()
     if ceiling.slots != before and (before or not is_first):
-        team, told = ceiling.team, _change(ceiling, before)
-        audit.record(AuditAction.CEILING_CHANGED, by=by, on=team, team=team, **told)
+        team, change = ceiling.team, _change(ceiling, before)
+        audit.record(AuditAction.CEILING_CHANGED, by=by, on=team, team=team, **change)
 
 
 def _change(ceiling: Ceiling, before: int | None, reason: str = "") -> dict[str, dict[str, Any]]:
-    told = {"reason": reason} if reason else {}
-    return {"before": {ceiling.resource: before}, "after": {ceiling.resource: ceiling.slots, **told}}
+    note = {"reason": reason} if reason else {}
+    return {"before": {ceiling.resource: before}, "after": {ceiling.resource: ceiling.slots, **note}}
 
 
 def _beyond(ceiling: Ceiling, queue: Queue, total: int) -> str:

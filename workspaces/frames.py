@@ -61,10 +61,10 @@ def receive(stream: IO[bytes], *, into: IO[bytes], limit_bytes: int) -> list[Fra
     while (frame := _next(stream, count=len(frames), at=at, limit_bytes=limit_bytes)) is not None:
         plain_bytes += frame.size
         if plain_bytes > limit_bytes:
-            said = (
+            message = (
                 f"unpacks to {plain_bytes:,} bytes or more; a pack may have at most {limit_bytes:,}; send several packs"
             )
-            raise BadPack(said, value=plain_bytes)
+            raise BadPack(message, value=plain_bytes)
         into.write(frame.head())
         _check(_copied(stream, frame=frame, into=into), frame=frame)
         frames.append(frame)

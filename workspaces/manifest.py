@@ -90,8 +90,8 @@ def check(entries: list[Entry], *, limit_bytes: int) -> None:
         raise InvalidInput(too_large(total, limit_bytes=limit_bytes))
     size = len(HEADER) + 1 + sum(len(entry.line().encode()) for entry in entries)
     if size > MAX_TEXT_BYTES:
-        said = f"is a list of {size:,} bytes in all, of at most {MAX_TEXT_BYTES:,}; shorten paths and targets of links, or {IGNORE}"
-        raise InvalidInput(Problem("set", len(entries), said))
+        message = f"is a list of {size:,} bytes in all, of at most {MAX_TEXT_BYTES:,}; shorten paths and targets of links, or {IGNORE}"
+        raise InvalidInput(Problem("set", len(entries), message))
     problems = [*_below_no_folder(entries)]
     if problems:
         raise InvalidInput(*problems[:MOST_PROBLEMS])
@@ -112,10 +112,10 @@ IGNORE = "list what the job does not need in .musterignore"
 
 def entry_problems(entry: Entry, *, at: str) -> Iterator[Problem]:
     """Yield what is wrong with one entry, whoever sent it."""
-    if said := path_problem(entry.path):
-        yield Problem(f"{at}.path", entry.path, said)
-    elif entry.kind == LINK and (said := target_problem(entry.target, depth=entry.path.count("/"))):
-        yield Problem(f"{at}.target", entry.target, f"{said} (the link is {entry.path})")
+    if message := path_problem(entry.path):
+        yield Problem(f"{at}.path", entry.path, message)
+    elif entry.kind == LINK and (message := target_problem(entry.target, depth=entry.path.count("/"))):
+        yield Problem(f"{at}.target", entry.target, f"{message} (the link is {entry.path})")
 
 
 def _below_no_folder(entries: list[Entry]) -> Iterator[Problem]:

@@ -16,8 +16,8 @@ _CONTROL = re.compile(f"[{CONTROL}{SURROGATES}]")
 
 def path_problem(path: str) -> str:
     """Return what is wrong with a path, and how to fix it; empty if nothing is."""
-    if said := _text_problem(path):
-        return said
+    if problem := _text_problem(path):
+        return problem
     if path.startswith("/"):
         return "must be relative to the folder; leave out the leading slash"
     for part in path.split("/"):
@@ -30,8 +30,8 @@ def path_problem(path: str) -> str:
 
 def target_problem(target: str, *, depth: int) -> str:
     """Return what is wrong with a link's target, for a link `depth` folders below the top; empty if nothing is."""
-    if said := _text_problem(target):
-        return said
+    if problem := _text_problem(target):
+        return problem
     if target.startswith("/"):
         return "must not be absolute; make the link relative (ln -sr)"
     is_down = False

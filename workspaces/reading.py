@@ -78,8 +78,8 @@ def entries(workspace: Workspace) -> Iterator[Entry]:
     Raises InvalidInput for a workspace of an older release, Lost when the store is damaged.
     """
     if not workspace.manifest:
-        said = "was stored in the format of an older release; upload the code again"
-        raise InvalidInput(Problem("workspace", workspace.pk, said))
+        message = "was stored in the format of an older release; upload the code again"
+        raise InvalidInput(Problem("workspace", workspace.pk, message))
     try:
         yield from manifest.read(files.text(workspace.manifest))
     except (OSError, ValueError, zlib.error) as error:
@@ -107,8 +107,8 @@ def without_file(workspace: Workspace, asked: Iterable[str]) -> set[str]:
 def content(workspace: Workspace, entry: Entry) -> bytes:
     """Return a whole file. Raises InvalidInput for one too large to show, Lost when the store is damaged."""
     if entry.size > MAX_SHOWN_BYTES:
-        said = f"has {entry.size:,} bytes, at most {MAX_SHOWN_BYTES:,} can be shown; run a job that reads it"
-        raise InvalidInput(Problem("path", entry.path, said))
+        message = f"has {entry.size:,} bytes, at most {MAX_SHOWN_BYTES:,} can be shown; run a job that reads it"
+        raise InvalidInput(Problem("path", entry.path, message))
     positions = _positions(workspace, [entry.digest])
     if not positions:
         raise Lost(f"{entry.path} is no longer in the store")

@@ -101,8 +101,8 @@ def create(
     text = manifest.text_of(entries)
     digest = manifest.digest_of(text)
     if expected and expected != digest:
-        said = "is not the digest of the result; send the whole list without a base"
-        raise InvalidInput(Problem("digest", expected, said))
+        message = "is not the digest of the result; send the whole list without a base"
+        raise InvalidInput(Problem("digest", expected, message))
     if earlier := _earlier(team, digest):
         return earlier, False
     _check_present(team, put)
@@ -169,10 +169,10 @@ def used_bytes(team: Team) -> int:
 def _check_room(team: Team, store: TeamStore, size: int, *, field: str = "body") -> None:
     used = used_bytes(team)
     if used + size > store.store_limit:
-        said = (
+        message = (
             f"the code of team {team.name} takes {used:,} of {store.store_limit:,} bytes, and this would add {size:,}"
         )
-        raise InvalidInput(Problem(field, size, f"{said}; finish or remove old jobs, or ask for a larger limit"))
+        raise InvalidInput(Problem(field, size, f"{message}; finish or remove old jobs, or ask for a larger limit"))
 
 
 def _register(team: Team, found: list[frames.Frame], *, name: str, size: int) -> bool:
@@ -219,8 +219,8 @@ def _base(team: Team, base: int | None) -> Workspace | None:
         return None
     found = Workspace.objects.filter(pk=base, team=team).exclude(manifest="").first()
     if found is None:
-        said = f"is not a workspace of team {team.name}, or no longer exists; send the whole list without a base"
-        raise InvalidInput(Problem("base", base, said))
+        message = f"is not a workspace of team {team.name}, or no longer exists; send the whole list without a base"
+        raise InvalidInput(Problem("base", base, message))
     return found
 
 
@@ -251,8 +251,8 @@ def _check_present(team: Team, put: list[Entry]) -> None:
         raise Missing(absent)
     wrong = [entry for entry in put if entry.is_file and entry.size != known[entry.digest]]
     if wrong:
-        said = f"the file {wrong[0].digest} has {known[wrong[0].digest]} bytes; scan the folder again"
-        raise InvalidInput(Problem("set", wrong[0].size, f"{wrong[0].path}: {said}"))
+        message = f"the file {wrong[0].digest} has {known[wrong[0].digest]} bytes; scan the folder again"
+        raise InvalidInput(Problem("set", wrong[0].size, f"{wrong[0].path}: {message}"))
 
 
 def _check_still_there(team: Team, origin: Workspace | None, put: list[Entry]) -> None:

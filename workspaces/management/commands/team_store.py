@@ -43,10 +43,10 @@ class Command(BaseCommand):
             if text is not None:
                 setattr(store, field, limit(text))
         store.save()
-        self.stdout.write(_said(team, store))
+        self.stdout.write(_summary(team, store))
 
 
-def _said(team: Team, store: TeamStore) -> str:
+def _summary(team: Team, store: TeamStore) -> str:
     used = used_bytes(team)
     count = Workspace.objects.filter(team=team).count()
     return (
