@@ -5,18 +5,18 @@ from common.signals import doorbell
 from jobs.models import Job, JobEvent
 
 MOST_REMEMBERED = 10_000
-_said: dict[tuple[int, int, str], str] = {}  # cache of this process; otherwise the rows are queried
+_written: dict[tuple[int, int, str], str] = {}  # cache of this process; otherwise the rows are queried
 
 
 def note_once(*, job: int, attempt: int, about: str, message: str) -> None:
     """Write a note unless one that begins with `about` exists for this attempt."""
-    if (job, attempt, about) not in _said:
+    if (job, attempt, about) not in _written:
         _write(job, attempt, about, message, is_latest=False)
 
 
 def note_latest(*, job: int, attempt: int, about: str, message: str) -> None:
     """Write a note once, and replace its message when it changes."""
-    if _said.get((job, attempt, about)) != message:
+    if _written.get((job, attempt, about)) != message:
         _write(job, attempt, about, message, is_latest=True)
 
 
@@ -30,8 +30,8 @@ def _write(job: int, attempt: int, about: str, message: str, *, is_latest: bool)
             JobEvent.objects.create(job=row, kind="note", phase=row.phase, attempt=attempt, message=f"{about}{message}")
         elif is_latest:
             is_new = bool(earlier.exclude(message=f"{about}{message}").update(message=f"{about}{message}"))
-    if len(_said) >= MOST_REMEMBERED:
-        _said.clear()
-    _said[job, attempt, about] = message  # only now: if the note could not be written, the next batch must try again
+    if len(_written) >= MOST_REMEMBERED:
+        _written.clear()
+    _written[job, attempt, about] = message  # only now: if the note could not be written, the next batch must try again
     if is_new:
         doorbell.hint(job=job, team=row.team_id, what="state")

@@ -74,9 +74,9 @@ def submit(
     spec = resolve(queue=queue, sent=sent, workspace=workspace)
     sealed = job_secrets.seal(sent.get("secrets") or {})
     notes = (*command_words.notes(sent=sent, queue=queue, workspace=workspace), *_changes(spec, sent))
-    said = "; ".join(["submitted", *notes])
+    message = "; ".join(["submitted", *notes])
     try:
-        return _insert(user, queue, spec, workspace, once, sealed, said=said), True
+        return _insert(user, queue, spec, workspace, once, sealed, message=message), True
     except IntegrityError as error:
         if once and (earlier := once.earlier()):  # the same request, a moment earlier
             return earlier, False
@@ -305,7 +305,7 @@ def _insert(
     once: _Once | None,
     sealed_secrets: str,
     *,
-    said: str,
+    message: str,
 ) -> Job:
     roles = frameworks.get(spec.framework).roles(spec)
     with faultpoints.atomic("services.submit"):
@@ -326,10 +326,10 @@ def _insert(
             request_digest=once.digest if once else None,
             next_reconcile_at=None,  # until it is admitted there is nothing to reconcile
         )
-        JobEvent.objects.create(job=job, kind="submitted", phase=Phase.QUEUED, message=said, user=user)
+        JobEvent.objects.create(job=job, kind="submitted", phase=Phase.QUEUED, message=message, user=user)
         JobEvent.objects.create(job=job, kind="step", phase=Phase.QUEUED, message="waits for quota")
-        told = {"queue": queue.name, "nodes": spec.nodes, "nproc_per_node": spec.nproc_per_node}
-        audit.record(audit.AuditAction.JOB_SUBMITTED, by=user, on=job, team=job.team, after=told)
+        fields = {"queue": queue.name, "nodes": spec.nodes, "nproc_per_node": spec.nproc_per_node}
+        audit.record(audit.AuditAction.JOB_SUBMITTED, by=user, on=job, team=job.team, after=fields)
         doorbell.poke("jobs.schedule")
         doorbell.hint(job=job.pk, team=job.team_id, what="state")
     return job

@@ -95,7 +95,7 @@ def _write(job: int, attempt: int, read: failures.Reader, *, after_end: bool) ->
 def _correct_end(job: Job, attempt: int, found: Failure) -> bool:
     """Correct the message of an attempt that is over already: an agent's last batches may arrive after its end.
 
-    Returns whether there was such a message, and it said something else.
+    Returns whether there was such a message, and it was another one.
     """
     steps = JobEvent.objects.filter(job=job, attempt=attempt, kind="step").order_by("id")
     stop = steps.filter(phase=Phase.STOPPING).last()

@@ -18,7 +18,7 @@ from jobs.models import AttemptFailure, Job, JobEvent, Rank, RankState, Replica
 
 from . import tracebacks
 from .judging import AttemptFacts, Failure, RankFacts, ReplicaFacts, first_own, judge
-from .last_words import Said
+from .last_words import LastOutput
 
 TAIL_LINES = 400  # of a log, if an agent sent no text
 MOST_TEXTS = 64  # ranks of an attempt whose text is read: the earliest to fail
@@ -32,17 +32,17 @@ _RANK = (
 class Reader:
     """Reads what processes printed, each once. `again` returns one that reads nothing new: for use under a lock."""
 
-    def __init__(self, job: Job, attempt: int, *, known: dict[str, Said] | None = None, is_open: bool = True):
+    def __init__(self, job: Job, attempt: int, *, known: dict[str, LastOutput] | None = None, is_open: bool = True):
         self._job, self._attempt, self._is_open = job, attempt, is_open
-        self._known: dict[str, Said] = {} if known is None else known
+        self._known: dict[str, LastOutput] = {} if known is None else known
 
-    def __call__(self, one: RankFacts | ReplicaFacts) -> Said:
+    def __call__(self, one: RankFacts | ReplicaFacts) -> LastOutput:
         key = f"{one.rank}" if isinstance(one, RankFacts) else one.name
         if key not in self._known and self._is_open:
             self._known[key] = self._read(one)
-        return self._known.get(key, Said())
+        return self._known.get(key, LastOutput())
 
-    def _read(self, one: RankFacts | ReplicaFacts) -> Said:
+    def _read(self, one: RankFacts | ReplicaFacts) -> LastOutput:
         if isinstance(one, RankFacts):
             return of_rank_log(self._job, self._attempt, one.rank)
         return of_launcher_log(self._job, self._attempt, one.name)
@@ -118,12 +118,12 @@ def facts(job: Job, attempt: int) -> AttemptFacts:
     replicas = list(Replica.objects.filter(job=job, attempt=attempt).order_by("id"))
     names = {one.pk: f"{one.role}-{one.index}" for one in replicas}
     ranks = list(Rank.objects.filter(job=job, attempt=attempt).order_by("rank").values(*_RANK))
-    said = _texts(job, attempt, ranks)
+    texts = _texts(job, attempt, ranks)
     is_newest = attempt == job.attempt
     return AttemptFacts(
         phase=job.phase if is_newest else "", stop_reason=job.stop_reason if is_newest else "",
         message=_message(job) if is_newest else "",
-        ranks=tuple(_rank(one, names, said) for one in ranks),
+        ranks=tuple(_rank(one, names, texts) for one in ranks),
         replicas=tuple(
             ReplicaFacts(names[one.pk], one.state, one.reason, one.exit_code, one.signal, one.ended_at) for one in replicas
         ),
@@ -148,9 +148,9 @@ def first_of(ranks: Iterable[Rank]) -> int | None:
     return None if found is None else found.rank
 
 
-def of_rank_log(job: Job, attempt: int, rank: int) -> Said:
+def of_rank_log(job: Job, attempt: int, rank: int) -> LastOutput:
     """Read a rank's log if its agent sent no text. It holds both streams, in the order in which they were read."""
-    return _said(
+    return _output(
         [
             one.text
             for one in read_log(job=job, source=Source(rank), attempt=attempt, tail=TAIL_LINES).lines
@@ -159,19 +159,19 @@ def of_rank_log(job: Job, attempt: int, rank: int) -> Said:
     )
 
 
-def of_launcher_log(job: Job, attempt: int, replica: str) -> Said:
+def of_launcher_log(job: Job, attempt: int, replica: str) -> LastOutput:
     """Read the launcher's log of one replica ("worker-1")."""
     role, _, index = replica.rpartition("-")
     row = Replica.objects.filter(job=job, attempt=attempt, role=role, index=int(index)).values_list("pk", flat=True)
-    return _said([line for pk in row for line in end_of_launcher(replica=pk, count=TAIL_LINES)])
+    return _output([line for pk in row for line in end_of_launcher(replica=pk, count=TAIL_LINES)])
 
 
-def _said(lines: list[str]) -> Said:
+def _output(lines: list[str]) -> LastOutput:
     chain = tracebacks.last_chain(lines)
     before = (
         lines[chain.begin - 1 : chain.begin] if chain and chain.is_harmless and chain.begin else ()
     )  # "Exception in thread"
-    return Said((*before, *chain.lines) if chain else (), tuple(lines[-40:]))
+    return LastOutput((*before, *chain.lines) if chain else (), tuple(lines[-40:]))
 
 
 def end_message(found: Failure | None, *, step: str, is_elastic: bool) -> str:
@@ -194,11 +194,11 @@ def _message(job: Job) -> str:
     return (words.values_list("message", flat=True).first() if job.stop_reason else "") or job.message
 
 
-def _rank(row: dict[str, Any], names: dict[int, str], said: dict[int, Said]) -> RankFacts:
-    return RankFacts(replica=names.get(row.pop("replica_id"), ""), said=said.get(row["rank"]), **row)
+def _rank(row: dict[str, Any], names: dict[int, str], texts: dict[int, LastOutput]) -> RankFacts:
+    return RankFacts(replica=names.get(row.pop("replica_id"), ""), output=texts.get(row["rank"]), **row)
 
 
-def _texts(job: Job, attempt: int, ranks: list[dict[str, Any]]) -> dict[int, Said]:
+def _texts(job: Job, attempt: int, ranks: list[dict[str, Any]]) -> dict[int, LastOutput]:
     """Return the text agents sent with the ends of the first ranks to fail, and of the first stopped for it."""
     failed = [one for one in ranks if one["state"] == RankState.FAILED]
     failed.sort(key=lambda one: str(one["error_at"] or one["ended_at"] or "~"))
@@ -207,13 +207,13 @@ def _texts(job: Job, attempt: int, ranks: list[dict[str, Any]]) -> dict[int, Sai
     if not wanted:
         return {}
     rows = Rank.objects.filter(job=job, attempt=attempt, rank__in=wanted, error__isnull=False)
-    return {rank: said_of(error or {}) for rank, error in rows.values_list("rank", "error")}
+    return {rank: output_of(error or {}) for rank, error in rows.values_list("rank", "error")}
 
 
-def said_of(error: Any) -> Said:
+def output_of(error: Any) -> LastOutput:
     def lines(name: str) -> tuple[str, ...]:
         text = error.get(name)
         return tuple(text.split("\n")) if isinstance(text, str) and text else ()
 
     kills = error.get("oom_kills")
-    return Said(lines("traceback"), lines("stderr"), lines("stdout"), kills if isinstance(kills, int) else None)
+    return LastOutput(lines("traceback"), lines("stderr"), lines("stdout"), kills if isinstance(kills, int) else None)

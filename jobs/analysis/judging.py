@@ -17,7 +17,7 @@ from jobs.core.lifecycle import Phase, StopReason
 from jobs.core.verdict import ASKED_FOR, ReplicaState
 
 from . import error_kinds, tracebacks
-from .last_words import Said, chain_of, is_from_hook, judged, of_thread, shown
+from .last_words import LastOutput, chain_of, is_from_hook, judged, of_thread, shown
 
 HEADLINE_CHARACTERS = 400
 END_CHARACTERS = 120
@@ -47,7 +47,7 @@ class RankFacts:
     is_connection_error: bool = False
     step: int | None = None
     last_line_at: datetime | None = None
-    said: Said | None = None
+    output: LastOutput | None = None
 
     @property
     def failed_at(self) -> datetime:
@@ -99,11 +99,11 @@ class Failure:
     after_end: bool = False  # it became this one by reports that came after the attempt had ended
 
 
-Read = Callable[[RankFacts | ReplicaFacts], Said]
+Read = Callable[[RankFacts | ReplicaFacts], LastOutput]
 
 
-def nothing(_: RankFacts | ReplicaFacts) -> Said:
-    return Said()
+def nothing(_: RankFacts | ReplicaFacts) -> LastOutput:
+    return LastOutput()
 
 
 def judge(facts: AttemptFacts, *, read: Read = nothing) -> Failure | None:
@@ -140,39 +140,39 @@ def _of_ranks(facts: AttemptFacts, read: Read) -> Failure | None:
     culprit = _broken(facts.replicas, before=first.failed_at)
     if culprit is not None:
         return _of_replica(culprit, read)
-    said = _said(first, read)
-    return _behind_echoes(facts, first, said, read) or _less_sure(of_rank(first, facts.replicas, read))
+    output = _output_of(first, read)
+    return _behind_echoes(facts, first, output, read) or _less_sure(of_rank(first, facts.replicas, read))
 
 
 def of_rank(rank: RankFacts, replicas: Sequence[ReplicaFacts] = (), read: Read = nothing) -> Failure:
-    said = _said(rank, read)
-    words, (kind, certainty) = judged(said, rank.exit_code, rank.signal)
+    output = _output_of(rank, read)
+    words, (kind, certainty) = judged(output, rank.exit_code, rank.signal)
     reason = next((one.reason for one in replicas if one.name == rank.replica and one.reason), "")
     if rank.signal == SIGKILL and (of_reason := failure_kinds.of_reason(reason)):
         kind, certainty, words = *of_reason, words or reason
-    if _has_outlived(rank, said):
+    if _has_outlived(rank, output):
         certainty = _LIKELY
     ending = exits.explained(rank.exit_code, rank.signal)
-    lines = shown(said)
+    lines = shown(output)
     return Failure(
         rank.rank, rank.replica, rank.exit_code, rank.signal, rank.ended_at, f"rank {rank.rank} {ending}",
-        last_lines=lines or said.last_lines, kind=kind,
+        last_lines=lines or output.last_lines, kind=kind,
         headline=_cut(f"rank {rank.rank}: {words}" if words else f"rank {rank.rank} {ending}"),
         traceback=lines, certainty=certainty, traceback_rank=rank.rank if lines else None,
     )  # fmt: skip
 
 
-def _has_outlived(rank: RankFacts, said: Said) -> bool:
+def _has_outlived(rank: RankFacts, output: LastOutput) -> bool:
     """Whether a rank still printed some time after its traceback, on any stream: it may have been caught."""
-    chain = chain_of(said)
-    if chain is None or is_from_hook(said, chain) or rank.error_at is None or rank.last_line_at is None:
+    chain = chain_of(output)
+    if chain is None or is_from_hook(output, chain) or rank.error_at is None or rank.last_line_at is None:
         return False
     return rank.last_line_at - rank.error_at > OUTLIVED
 
 
 def _quoted(first: RankFacts, ranks: Iterable[RankFacts]) -> RankFacts | None:
     """Return another rank whose error all ranks raise, as a failed distributed checkpoint does: it names the rank."""
-    lines = (*first.said.traceback, *first.said.stderr) if first.said else ()
+    lines = (*first.output.traceback, *first.output.stderr) if first.output else ()
     named = {int(found[1]) for line in lines if (found := tracebacks.QUOTED_RANK.match(tracebacks.clean(line)))}
     if not named or first.rank in named:
         return None
@@ -180,14 +180,14 @@ def _quoted(first: RankFacts, ranks: Iterable[RankFacts]) -> RankFacts | None:
     return min(failed, key=lambda one: (one.failed_at, one.rank), default=None)
 
 
-def _behind_echoes(facts: AttemptFacts, first: RankFacts, said: Said, read: Read) -> Failure | None:
+def _behind_echoes(facts: AttemptFacts, first: RankFacts, output: LastOutput, read: Read) -> Failure | None:
     """Judge an attempt in which every rank that failed by itself only lost or waited for another one: find that one."""
-    teller = next((one for one in facts.ranks if one.said and _named_late(one.said)), first)
+    teller = next((one for one in facts.ranks if one.output and _named_late(one.output)), first)
     # in a monitored barrier one rank names the late one, the others only lose the connection to that rank
     if teller is not first:
-        first, said = teller, teller.said or said
-    echo, (kind, _) = judged(said, first.exit_code, first.signal)
-    named = _named_late(said)
+        first, output = teller, teller.output or output
+    echo, (kind, _) = judged(output, first.exit_code, first.signal)
+    named = _named_late(output)
     left = [one for one in facts.ranks if _has_left(one, before=first.failed_at)]
     silent = [one for one in facts.ranks if one.started_at and not _has_ended_itself(one) and not _has_waited(one)]
     if culprit := next((one for one in facts.ranks if one.rank in named), None):
@@ -201,15 +201,15 @@ def _behind_echoes(facts: AttemptFacts, first: RankFacts, said: Said, read: Read
     else:
         return None
     kind, teller, words = kind if kind in ECHOES else Kind.CONNECTION_LOST, first, f"{what} ({echo})" if echo else what
-    culprit_said = _said(culprit, read)
-    own = of_thread(culprit_said)
+    culprit_output = _output_of(culprit, read)
+    own = of_thread(culprit_output)
     if own is not None and own[1][0] not in ECHOES:  # one of its threads died, and it waits for that thread
-        words, (kind, _), teller, said = *own, culprit, culprit_said
-    lines = shown(said)
+        words, (kind, _), teller, output = *own, culprit, culprit_output
+    lines = shown(output)
     return Failure(
         culprit.rank, culprit.replica, culprit.exit_code, culprit.signal, culprit.ended_at,
         f"rank {culprit.rank}: {what}",
-        last_lines=lines or said.last_lines, kind=kind,
+        last_lines=lines or output.last_lines, kind=kind,
         headline=_cut(f"rank {culprit.rank}: {words}"),
         traceback=lines, certainty=_LIKELY, traceback_rank=teller.rank if lines else None,
     )  # fmt: skip
@@ -226,13 +226,13 @@ def _has_ended_itself(rank: RankFacts) -> bool:
 
 def _has_waited(rank: RankFacts) -> bool:
     """Whether it was stopped after it had printed that it lost or missed another rank."""
-    if rank.said is None:
+    if rank.output is None:
         return rank.error_at is not None
     return _is_echo(rank)
 
 
 def _has_raised(rank: RankFacts) -> bool:
-    chain = chain_of(rank.said)
+    chain = chain_of(rank.output)
     if chain is None or rank.error_at is None or chain.is_harmless or tracebacks.is_report(chain):
         return False
     if chain.raised[-1].short_name in ("KeyboardInterrupt", "SystemExit"):
@@ -240,19 +240,19 @@ def _has_raised(rank: RankFacts) -> bool:
     return error_kinds.of_chain(chain)[0] not in ECHOES
 
 
-def _named_late(said: Said) -> set[int]:
-    found = next(filter(None, map(_NAMED_LATE.search, (*said.traceback, *said.stderr))), None)
+def _named_late(output: LastOutput) -> set[int]:
+    found = next(filter(None, map(_NAMED_LATE.search, (*output.traceback, *output.stderr))), None)
     return {int(one) for one in re.findall(r"\d{1,7}", found[1])} if found else set()
 
 
 def _is_echo(rank: RankFacts) -> bool:
-    if rank.said is None:
+    if rank.output is None:
         return rank.is_connection_error
-    return judged(rank.said, rank.exit_code, rank.signal)[1][0] in ECHOES
+    return judged(rank.output, rank.exit_code, rank.signal)[1][0] in ECHOES
 
 
-def _said(rank: RankFacts, read: Read) -> Said:
-    return read(rank) if rank.said is None else rank.said
+def _output_of(rank: RankFacts, read: Read) -> LastOutput:
+    return read(rank) if rank.output is None else rank.output
 
 
 # ---- replicas
@@ -298,8 +298,8 @@ def _may_have_been_lost(replica: ReplicaFacts, *, by: ReplicaFacts) -> bool:
 
 
 def _of_replica(replica: ReplicaFacts, read: Read) -> Failure:
-    said = Said() if replica.state == ReplicaState.LOST else read(replica)
-    words, (kind, certainty) = judged(said, replica.exit_code, replica.signal)
+    output = LastOutput() if replica.state == ReplicaState.LOST else read(replica)
+    words, (kind, certainty) = judged(output, replica.exit_code, replica.signal)
     ending = exits.explained(replica.exit_code, replica.signal)
     found = failure_kinds.of_reason(replica.reason)
     if replica.state == ReplicaState.LOST:
@@ -309,11 +309,11 @@ def _of_replica(replica: ReplicaFacts, read: Read) -> Failure:
         (kind, certainty), words = found, replica.reason
     elif replica.reason:
         words = words or replica.reason
-    lines = shown(said)
+    lines = shown(output)
     return Failure(
         None, replica.name, replica.exit_code, replica.signal, replica.ended_at,
         f"{replica.name}: {replica.reason}" if replica.reason else f"{replica.name} {ending}",
-        last_lines=lines or said.last_lines, kind=kind,
+        last_lines=lines or output.last_lines, kind=kind,
         headline=_cut(f"{replica.name}: {words}" if words else f"{replica.name} {ending}"),
         traceback=lines, certainty=certainty,
     )  # fmt: skip

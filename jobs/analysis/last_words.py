@@ -21,7 +21,7 @@ _WHERE = re.compile(r"^\[[^\]\n]{1,300}\.(?:cc|cpp|cu|h|hpp):\d+\] ")  # gloo an
 
 
 @dataclass(frozen=True)
-class Said:
+class LastOutput:
     """The end of what a process printed: its last chain of tracebacks, and the last lines of both streams."""
 
     traceback: tuple[str, ...] = ()
@@ -37,94 +37,96 @@ class Said:
 
 # While an attempt fails its verdict is judged with each agent's batch, mostly from texts that were read before.
 @lru_cache(KEPT)
-def chain_of(said: Said | None) -> Chain | None:
+def chain_of(output: LastOutput | None) -> Chain | None:
     """Return the last chain of tracebacks, also from stderr without one.
 
     Agents search for the word Traceback: a script that does not compile, or a recursion that filled the kept text, has
     none.
     """
-    return tracebacks.last_chain(said.traceback or said.stderr) if said else None
+    return tracebacks.last_chain(output.traceback or output.stderr) if output else None
 
 
 @lru_cache(KEPT)
-def judged(said: Said, exit_code: int | None, signal: int | None) -> tuple[str, Found]:
+def judged(output: LastOutput, exit_code: int | None, signal: int | None) -> tuple[str, Found]:
     """Return the error in one line, empty if none was printed, and its kind."""
     found_signal = exits.signal_of(exit_code, signal)
-    chain = chain_of(said) if said.traceback or found_signal is None else None
+    chain = chain_of(output) if output.traceback or found_signal is None else None
     if chain is not None and not tracebacks.is_report(chain) and not chain.is_harmless:
-        if exit_code == PYTHONS_OWN and found_signal is None and (below := _final_lines(chain, said)):
+        if exit_code == PYTHONS_OWN and found_signal is None and (below := _final_lines(chain, output)):
             words = below[-1].strip()
             return f"{words[:250]} (after {_headline(chain)[:140]})", _of_final_lines(below, chain)
-        if waited := ray_errors.of_waiting(chain.raised[0], said.stderr):
+        if waited := ray_errors.of_waiting(chain.raised[0], output.stderr):
             return waited
-        return _headline(chain), _of_printed_chain(chain, said, exit_code)
-    found = _of_signal(said, found_signal) if found_signal is not None else _of_exit(_beside(said, chain), exit_code)
+        return _headline(chain), _of_printed_chain(chain, output, exit_code)
+    found = (
+        _of_signal(output, found_signal) if found_signal is not None else _of_exit(_beside(output, chain), exit_code)
+    )
     if chain is not None and chain.is_harmless and not found[0] and found_signal is None:
-        return _headline(chain), _of_printed_chain(chain, said, exit_code)
+        return _headline(chain), _of_printed_chain(chain, output, exit_code)
     return found
 
 
-def is_from_hook(said: Said, chain: Chain) -> bool:
+def is_from_hook(output: LastOutput, chain: Chain) -> bool:
     """Whether torch's own hook printed the chain, which it does as the process ends."""
-    return bool(tracebacks.prefix_of((said.traceback or said.stderr)[chain.begin]))
+    return bool(tracebacks.prefix_of((output.traceback or output.stderr)[chain.begin]))
 
 
-def of_thread(said: Said) -> tuple[str, Found] | None:
+def of_thread(output: LastOutput) -> tuple[str, Found] | None:
     """Return the error that ended only a thread: the program may since be waiting for that thread's result."""
-    chain = chain_of(said)
-    return (_headline(chain), _of_printed_chain(chain, said)) if chain is not None and chain.is_harmless else None
+    chain = chain_of(output)
+    return (_headline(chain), _of_printed_chain(chain, output)) if chain is not None and chain.is_harmless else None
 
 
-def _beside(said: Said, chain: Chain | None) -> Said:
+def _beside(output: LastOutput, chain: Chain | None) -> LastOutput:
     """Return the text without the lines of a traceback that ended only a thread."""
     quoted = set(chain.lines) if chain else set()
-    left = tuple(line for line in said.stderr if tracebacks.clean(line) not in quoted)
-    return replace(said, stderr=tuple(line for line in left if not line.startswith("Exception in thread")))
+    left = tuple(line for line in output.stderr if tracebacks.clean(line) not in quoted)
+    return replace(output, stderr=tuple(line for line in left if not line.startswith("Exception in thread")))
 
 
-def _of_printed_chain(chain: Chain, said: Said, exit_code: int | None = None) -> Found:
+def _of_printed_chain(chain: Chain, output: LastOutput, exit_code: int | None = None) -> Found:
     """Classify a printed chain.
 
     Python exits with code 1 after an exception. With another code the process, or a child of it, printed this traceback
     and then chose its end.
     """
     found = error_kinds.of_chain(chain)
-    if found[0] is Kind.SIGNAL and said.oom_kills:
+    if found[0] is Kind.SIGNAL and output.oom_kills:
         return Kind.HOST_MEMORY, _LIKELY
     is_chosen = exit_code not in (None, PYTHONS_OWN) and exits.signal_of(exit_code, None) is None
-    return (found[0], _LIKELY) if chain.is_harmless or is_chosen or _went_on(chain, said) else found
+    return (found[0], _LIKELY) if chain.is_harmless or is_chosen or _went_on(chain, output) else found
 
 
-def _went_on(chain: Chain, said: Said) -> bool:
+def _went_on(chain: Chain, output: LastOutput) -> bool:
     """Whether something was printed below the traceback that may be what ended the rank.
 
     Then the traceback may be a child's, or one that was caught. With torch's prefix before it, it is the rank's own,
     and only another error counts.
     """
-    lines = [tracebacks.clean(line) for line in said.stderr]
+    lines = [tracebacks.clean(line) for line in output.stderr]
     printed = {tracebacks.clean(line) for line in chain.lines}
     last = max((at for at, line in enumerate(lines) if line.strip() and line in printed), default=len(lines))
     below = [line for line in lines[last + 1 :] if not (tracebacks.is_foreign(line) or _NATIVE_FRAME.match(line))]
-    if is_from_hook(said, chain):
+    if is_from_hook(output, chain):
         return any(map(_is_loud, below))
     # The lines after the first of the message may not belong to it, unless it is known to be a long one.
     is_long = tracebacks.message_lines(chain.raised[-1].name) > tracebacks.MESSAGE_LINES
     message = [] if is_long else chain.raised[-1].message.split("\n")[1:]
     rest = [line for line in message if not line.startswith((" ", "\t"))]
-    is_last_loud = bool(said.stdout) and _is_loud(tracebacks.clean(said.stdout[-1]))
+    is_last_loud = bool(output.stdout) and _is_loud(tracebacks.clean(output.stdout[-1]))
     return is_last_loud or any(map(_is_loud, rest)) or any(not _QUIET.search(line) for line in below)
 
 
-def _final_lines(chain: Chain, said: Said) -> list[str]:
+def _final_lines(chain: Chain, output: LastOutput) -> list[str]:
     """Return what the process printed below a traceback that it survived, its last error at the end; else nothing.
 
     Such as the message of `sys.exit("fatal: ...")`. It may as well be the rest of the exception's own message, so it
     has to call itself an error, or follow progress, or more lines than a message has. With torch's prefix the traceback
     is the one that ended the rank.
     """
-    if is_from_hook(said, chain):
+    if is_from_hook(output, chain):
         return []
-    below = _below(chain, said)
+    below = _below(chain, output)
     if (
         below
         and below[-1][: tracebacks.MOST_CHARACTERS] in chain.raised[-1].message.split("\n")[tracebacks.MESSAGE_LINES :]
@@ -142,19 +144,19 @@ def _has_gone_on(below: Sequence[str]) -> bool:
     return len(below) > tracebacks.MESSAGE_LINES or any(line.strip() and _QUIET.search(line) for line in below)
 
 
-def _below(chain: Chain, said: Said) -> list[str]:
+def _below(chain: Chain, output: LastOutput) -> list[str]:
     """Return the lines of stderr below the line that names the chain's last exception.
 
     What the interpreter prints at its end is left out, and all lines if the traceback was printed elsewhere.
     """
-    lines = [tracebacks.clean(line) for line in said.stderr]
+    lines = [tracebacks.clean(line) for line in output.stderr]
     last = chain.raised[-1]
     first = last.message.split("\n")[0]
     named = {last.name, f"{last.name}:", f"{last.name}: {first}"}
     at = next((index for index in range(len(lines) - 1, -1, -1) if lines[index] in named), None)
     if at is None:
         printed = {line for line in chain.lines if line.strip()}
-        elsewhere = {tracebacks.clean(line) for line in said.stdout}
+        elsewhere = {tracebacks.clean(line) for line in output.stdout}
         if not printed.isdisjoint(lines) or not printed.isdisjoint(elsewhere):
             return []
         at = -1
@@ -232,13 +234,13 @@ _OF_CODE = re.compile(rf"^\s|^{re.escape(tracebacks.HEAD)}")  # a traceback that
 _WATCHDOG = re.compile(r"(?:Watchdog caught collective operation timeout|failed to pass monitoredBarrier|Timed out waiting|Connection closed by)")  # fmt: skip
 
 
-def _of_signal(said: Said, signal: int) -> tuple[str, Found]:
+def _of_signal(output: LastOutput, signal: int) -> tuple[str, Found]:
     """Return what native code printed before it was ended by a signal, else nothing."""
-    lines = [tracebacks.clean(line) for line in said.stderr]
+    lines = [tracebacks.clean(line) for line in output.stderr]
     if signal == SIGKILL:
-        return _of_kill(said, lines)
+        return _of_kill(output, lines)
     if signal == SIGABRT and any(map(_UNJOINED.match, lines[-3:])):
-        return _of_abort_at_exit(said)
+        return _of_abort_at_exit(output)
     words = _native(lines)
     text = "\n".join([words, *(line for line in lines[-15:] if _WATCHDOG.search(line))])
     found = failure_kinds.of_words(text)
@@ -248,24 +250,24 @@ def _of_signal(said: Said, signal: int) -> tuple[str, Found]:
     return f"{words} ({name})" if words and signal != SIGABRT else words, (Kind.SIGNAL, _SURE)
 
 
-def _of_abort_at_exit(said: Said) -> tuple[str, Found]:
+def _of_abort_at_exit(output: LastOutput) -> tuple[str, Found]:
     """Judge a process that was exiting when it aborted: what it printed before says why it exited, if anything does."""
-    before = tuple(line for line in said.stderr if not _UNJOINED.match(tracebacks.clean(line)))
-    words, (kind, _) = _of_exit(replace(said, stderr=before), None, ending="aborted by a native thread as it exited")
+    before = tuple(line for line in output.stderr if not _UNJOINED.match(tracebacks.clean(line)))
+    words, (kind, _) = _of_exit(replace(output, stderr=before), None, ending="aborted by a native thread as it exited")
     if words:
         return words, (kind, _LIKELY)
     return "aborted by a native thread that still ran as it exited (SIGABRT)", (Kind.SIGNAL, _LIKELY)
 
 
-def _of_kill(said: Said, lines: Sequence[str]) -> tuple[str, Found]:
+def _of_kill(output: LastOutput, lines: Sequence[str]) -> tuple[str, Found]:
     if any(re.search(r"out of memory|oom-kill|Cannot allocate memory", line, re.IGNORECASE) for line in lines[-10:]):
         return "", (Kind.HOST_MEMORY, _LIKELY)
-    if said.oom_kills:
+    if output.oom_kills:
         return "killed by SIGKILL (9) when the kernel ran out of memory", (
             Kind.HOST_MEMORY,
             _LIKELY,
         )  # another process of its cgroup may have been the one that was killed
-    return "", (Kind.SIGNAL, _LIKELY if said.oom_kills is None else _SURE)
+    return "", (Kind.SIGNAL, _LIKELY if output.oom_kills is None else _SURE)
 
 
 def _native(lines: Sequence[str]) -> str:
@@ -278,9 +280,9 @@ def _native(lines: Sequence[str]) -> str:
     return thrown or _last_matching(lines, _ASSERT)
 
 
-def _of_exit(said: Said, exit_code: int | None, *, ending: str = "") -> tuple[str, Found]:
+def _of_exit(output: LastOutput, exit_code: int | None, *, ending: str = "") -> tuple[str, Found]:
     """Judge a process that exited with a code and without a traceback, by its last message if that gives a reason."""
-    errors = [tracebacks.clean(line) for line in said.stderr]
+    errors = [tracebacks.clean(line) for line in output.stderr]
     ending = ending or exits.ending(exit_code, None)
     if not_started := next((found[1] for line in errors if (found := _NOT_STARTED.match(line))), ""):
         kind = Kind.CONFIG if not_started.startswith("can't open") else Kind.IMPORT_ERROR
@@ -301,8 +303,8 @@ def _of_exit(said: Said, exit_code: int | None, *, ending: str = "") -> tuple[st
     if (native := _native(errors)) and (exit_code or 0) not in (0, 1):
         return native, failure_kinds.of_words(native) or (Kind.SIGNAL, _LIKELY)
     if logged := _logged(errors):
-        return f"{_headline(logged)} ({ending})", _of_printed_chain(logged, said)
-    words = _loud(errors) or _loud([tracebacks.clean(line) for line in said.stdout])
+        return f"{_headline(logged)} ({ending})", _of_printed_chain(logged, output)
+    words = _loud(errors) or _loud([tracebacks.clean(line) for line in output.stdout])
     if not words:
         words = next(
             (line for line in reversed(errors[-3:]) if not _QUIET.search(line) and not _OF_CODE.search(line)), ""
@@ -352,11 +354,11 @@ def _last_matching(lines: Sequence[str], pattern: re.Pattern[str]) -> str:
     return next((line.strip() for line in reversed(lines) if pattern.search(line)), "")
 
 
-def shown(said: Said) -> list[str]:
+def shown(output: LastOutput) -> list[str]:
     """Return the traceback's lines; for a crash in native code what the interpreter printed instead."""
-    chain = chain_of(said)
+    chain = chain_of(output)
     if chain is not None and not tracebacks.is_report(chain):
         return list(chain.lines)
-    lines = [tracebacks.clean(line) for line in said.stderr]
+    lines = [tracebacks.clean(line) for line in output.stderr]
     begin = next((at for at, line in enumerate(lines) if _FATAL.match(line) or _THROWN.search(line)), None)
     return tracebacks.kept(lines[begin:]) if begin is not None else []

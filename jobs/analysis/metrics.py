@@ -79,8 +79,8 @@ def series(
         cursor.execute(_COUNTED, {**asked, "limit": MOST_SERIES + 1})
         ((count,),) = cursor.fetchall()
         if count > MOST_SERIES:
-            said = f"the job has more than the {MOST_SERIES:,} series of one answer; ask for some names, such as ?name=loss"
-            raise InvalidInput(Problem("name", None, said))
+            message = f"the job has more than the {MOST_SERIES:,} series of one answer; ask for some names, such as ?name=loss"
+            raise InvalidInput(Problem("name", None, message))
         points = max(1, min(limit, MOST_POINTS // max(1, count)))
         cursor.execute(_THINNED, {**asked, "chunks": min(MAX_CHUNKS, points), "points": points})
         return _grouped(cursor.fetchall())

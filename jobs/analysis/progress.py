@@ -24,7 +24,7 @@ _STEPPING = sql.load("jobs/sql/newest_stepping_series.sql")
 
 @dataclass(frozen=True)
 class Progress:
-    """`seconds_left` is None where the job has reported too little to tell, or has reported its last step."""
+    """`seconds_left` is None where the job has reported too little for an estimate, or has reported its last step."""
 
     step: int
     total: int
@@ -44,15 +44,15 @@ class Progress:
 def progress(jobs: Iterable[Job]) -> dict[int, Progress]:
     """Return the progress of those jobs' newest attempts that report it, by the job's id.
 
-    One query for all; two more where jobs tell their total only now and then: their speed is taken from another series.
+    One query for all; two more where jobs report their total only now and then: their speed is taken from another series.
     """
     asked = {job.pk: job for job in jobs if job.attempt}
-    told = {pk: rest for pk, *rest in _recent([(job, SERIES) for job in asked.values()])}
-    behind = {pk for pk, (step, *_, furthest) in told.items() if furthest is not None and furthest > (step or 0)}
+    reported = {pk: rest for pk, *rest in _recent([(job, SERIES) for job in asked.values()])}
+    behind = {pk for pk, (step, *_, furthest) in reported.items() if furthest is not None and furthest > (step or 0)}
     stepping = _stepping([asked[pk] for pk in behind])
     speeds = {pk: (seconds, steps) for pk, _, _, seconds, steps, _ in _recent(stepping)}
     found = {}
-    for pk, (step, total, seconds, steps, furthest) in told.items():
+    for pk, (step, total, seconds, steps, furthest) in reported.items():
         if pk in behind:
             step, (seconds, steps) = furthest, speeds.get(pk, (None, None))
         one = _read(step, total, seconds, steps)

@@ -241,13 +241,13 @@ def _read_block(text: Sequence[str], prefixes: Sequence[str], begin: int, *, is_
             frames.append((frame[1], frame[3] or "", "" if FRAME.match(code) else code))
         elif line.strip() and not line.startswith(" ") and (raised := _RAISED.match(line)):
             if (before := _before_quoted(raised[2] or "")) is not None:
-                said = Raised(raised[1], before, tuple(frames))
-                return _Block(begin, at + 1, said, bool(margin), quotes=True)
+                error = Raised(raised[1], before, tuple(frames))
+                return _Block(begin, at + 1, error, bool(margin), quotes=True)
             end = _message_end(text, prefixes, at, margin, most=message_lines(raised[1]))
             message = [raised[2] or "", *(_within(one, margin) for one in text[at + 1 : end])]
-            said = Raised(raised[1], "\n".join(message).rstrip(), tuple(frames))
+            error = Raised(raised[1], "\n".join(message).rstrip(), tuple(frames))
             is_nested = bool(_QUOTED_HEAD.search(text[begin]) or margin.strip())
-            return _Block(begin, end, said, is_nested)
+            return _Block(begin, end, error, is_nested)
         elif line.strip() and not line.startswith(" ") and not frames:
             return None
         at += 1

@@ -22,29 +22,29 @@ def with_use(queues: QuerySet[Queue]) -> QuerySet[Any]:
 
 def over_quota_warning(queue: Queue, *, used: int) -> str:
     """Return what users should know about a queue; empty if there is nothing."""
-    said = [_over_quota(queue, used), sharing.NOTICE if sharing.has_others(queue) else ""]
-    return "; ".join(words for words in said if words)
+    sentences = [_over_quota(queue, used), sharing.NOTICE if sharing.has_others(queue) else ""]
+    return "; ".join(words for words in sentences if words)
 
 
 def consequences(queue: Any, *, slots: int, is_open: bool) -> list[str]:
     """Return in sentences what a change of a queue would do to its jobs. `queue` has `used`, as `with_use` gives it."""
     waiting = list(in_order(Job.objects.waiting().filter(queue=queue)).values_list("pk", "name", "slots"))
-    said = []
+    sentences = []
     if slots > 2 * queue.nominal:
-        said.append(f"{slots:,} is more than twice today's quota of {queue.nominal:,}.")
+        sentences.append(f"{slots:,} is more than twice today's quota of {queue.nominal:,}.")
     if slots < queue.nominal and queue.used > slots:
-        said.append(
+        sentences.append(
             f"Jobs hold {queue.used} of it now, {queue.used - slots} more than the new quota: none is stopped, and none "
             f"starts until enough is free."
         )
     never = [f"{name} (job {pk}, {wants})" for pk, name, wants in waiting if slots < wants <= queue.nominal]
     if never:
-        said.append(f"Larger than the new quota, so never to start with it: {_some(never)}.")
+        sentences.append(f"Larger than the new quota, so never to start with it: {_some(never)}.")
     if queue.is_open and not is_open and waiting:
-        said.append(f"{_jobs(len(waiting))} will wait until the queue is opened again; running jobs go on.")
+        sentences.append(f"{_jobs(len(waiting))} will wait until the queue is opened again; running jobs go on.")
     if is_open and waiting and (slots > queue.nominal or not queue.is_open):
-        said.append(_starting(waiting, max(0, slots - queue.used)))
-    return said
+        sentences.append(_starting(waiting, max(0, slots - queue.used)))
+    return sentences
 
 
 NAMED = 3  # jobs in one sentence

@@ -75,7 +75,7 @@ async def events(job: int, access: Access, asked: dict[str, Any]) -> AsyncIterat
     listener = hints.Listener(access.teams, access)
     async with hints.counted(access.user), hints.listening(listener) as hub:
         yield "retry: 2000\n\n"
-        told: dict[str, str] | None = None
+        shown: dict[str, str] | None = None
         listener.is_doubtful = True  # for what changed before it listened
         while asyncio.get_running_loop().time() < over and await listener.may_go_on(hub):
             listener.forget()
@@ -85,11 +85,11 @@ async def events(job: int, access: Access, asked: dict[str, Any]) -> AsyncIterat
                 log.warning("the log stream of job %s ends, the database is away: %s", job, error)
                 return
             asked["cursor"] = page.cursor
-            if phase != told:
+            if phase != shown:
                 yield f"event: phase\ndata: {json.dumps(phase)}\n\n"
-            if page.lines or told is None:  # the first one even if it is empty: a reader may begin at the end
+            if page.lines or shown is None:  # the first one even if it is empty: a reader may begin at the end
                 yield _event("lines", page)
-            told = phase
+            shown = phase
             if page.is_complete:
                 yield _event("end", page)
                 return
@@ -132,7 +132,7 @@ def _within(hub: hints.Hub) -> float:
 def _read(job: int, asked: dict[str, Any]) -> tuple[dict[str, str], reader.LogPage]:
     """Return the job's phase, and the lines that existed when it was read."""
     seen = Job.objects.get(pk=job)
-    phase = {"phase": seen.phase, "message": seen.said}
+    phase = {"phase": seen.phase, "message": seen.current_message}
     return phase, reader.read(job=seen, **asked)
 
 

@@ -122,7 +122,7 @@ class JobSerializer(serializers.ModelSerializer[Job]):
     framework = serializers.CharField(source="spec.framework")
     phase = serializers.ChoiceField(choices=[phase.value for phase in Phase])
     reason = serializers.CharField(source="stop_reason")
-    message = serializers.CharField(source="said", help_text="the last step, or why the job is waiting")
+    message = serializers.CharField(source="current_message", help_text="the last step, or why the job is waiting")
     max_retries = serializers.IntegerField(source="spec.max_retries")
     retry_on = serializers.SerializerMethodField(
         help_text="exit codes after which alone it is retried; empty: after any"

@@ -203,8 +203,8 @@ def _states(one: SilentReplica, row: replica_rows.ReplicaRow, reading: Reading, 
             yield _rank(rank, state="succeeded", exit_code=0)
 
 
-def _rank(rank: int, **said: object) -> Item:
-    return Item("rank", {"kind": "rank", "rank": rank, **said})
+def _rank(rank: int, **fields: object) -> Item:
+    return Item("rank", {"kind": "rank", "rank": rank, **fields})
 
 
 def _remember(held: Held, one: SilentReplica, *, is_end: bool) -> None:

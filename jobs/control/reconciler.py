@@ -221,9 +221,9 @@ def converge(held: Held, *, step: Step, store: Store, cluster: Cluster, clock: C
         try:
             plan = store.plan(held)
             with faultpoints.around("cluster.apply"):
-                said = cluster.apply(plan)
-            if said:
-                store.note(held, said)
+                message = cluster.apply(plan)
+            if message:
+                store.note(held, message)
         except Sealed as error:
             measures.failed("visit", error)
             log.info("job %s: attempt %s was closed meanwhile", held.job, held.view.attempt)

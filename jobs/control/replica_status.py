@@ -25,7 +25,7 @@ _UP = [ReplicaState.RUNNING.value, ReplicaState.SUCCEEDED.value]
 _ENDED = sorted(state.value for state in ENDED)
 _PHASES = sorted(phase.value for phase in ON_CLUSTER)
 _PARTS = {
-    "told": sql.load("jobs/sql/parts/reported_replicas.sql"),
+    "reported": sql.load("jobs/sql/parts/reported_replicas.sql"),
     "changed": sql.load("jobs/sql/parts/changed_replicas.sql"),
 }
 _RECORD = sql.load("jobs/sql/record_replica_status.sql", **_PARTS)
@@ -51,13 +51,13 @@ def write(updates: Iterable[ReplicaUpdate], *, now: datetime) -> UpdateResult:
     Locks jobs before replicas, in the same order as reconciler visits, to avoid deadlocks. Updates of an attempt that
     is over, or of a job that does not exist, are ignored.
     """
-    said = [
-        _said(job_of(one.run), one.attempt, one.seen, uid=one.run.partition("-")[2])
+    states = [
+        _state(job_of(one.run), one.attempt, one.seen, uid=one.run.partition("-")[2])
         for one in updates
         if one.seen.state is not ReplicaState.ABSENT
     ]
     with faultpoints.around("watcher.rows"), connection.cursor() as cursor:
-        cursor.execute(_WRITE, {**_values(said, now=now), "phases": _PHASES, "up": _UP})
+        cursor.execute(_WRITE, {**_values(states, now=now), "phases": _PHASES, "up": _UP})
         changed = cursor.fetchall()
     for job, team, _, _ in changed:
         doorbell.hint(job=job, team=team, what="state")
@@ -72,11 +72,11 @@ def record(job: int, attempt: int, looks: Iterable[ReplicaSeen], *, now: datetim
 
     Runs in the visit's transaction, which holds the job's lock.
     """
-    said = [_said(job, attempt, one) for one in looks if one.state is not ReplicaState.ABSENT]
-    if not said:
+    states = [_state(job, attempt, one) for one in looks if one.state is not ReplicaState.ABSENT]
+    if not states:
         return False
     with connection.cursor() as cursor:
-        cursor.execute(_RECORD, _values(said, now=now))
+        cursor.execute(_RECORD, _values(states, now=now))
         return bool(cursor.fetchall())
 
 
@@ -92,12 +92,12 @@ def job_of(run: str) -> int:
     return int(run.partition("-")[0])
 
 
-def _values(said: list[dict[str, Any]], *, now: datetime) -> dict[str, Any]:
+def _values(states: list[dict[str, Any]], *, now: datetime) -> dict[str, Any]:
     oldest = now - timedelta(seconds=OLDEST_SECONDS)
-    return {"said": json.dumps(said), "now": now, "oldest": oldest, "ended": _ENDED}
+    return {"states": json.dumps(states), "now": now, "oldest": oldest, "ended": _ENDED}
 
 
-def _said(job: int, attempt: int, one: ReplicaSeen, *, uid: str = "") -> dict[str, Any]:
+def _state(job: int, attempt: int, one: ReplicaSeen, *, uid: str = "") -> dict[str, Any]:
     return {
         "job": job, "uid": uid, "attempt": attempt, "role": one.role, "index": one.index,
         "incarnation": one.incarnation, "state": one.state.value, "exit_code": one.exit_code, "signal": one.signal,

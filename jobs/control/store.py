@@ -224,11 +224,11 @@ def _take_step(job: Job, step: Step, now: datetime) -> None:
         _on_phase_entered(job, now)
     JobEvent.objects.create(job=job, at=now, kind="step", phase=job.phase, attempt=job.attempt, message=job.message)
     if event := outbox.event_of(job, before=before, reason=step.reason):
-        _tell_webhooks(job, event, now)
+        _queue_deliveries(job, event, now)
 
 
-def _tell_webhooks(job: Job, event: Event, now: datetime) -> None:
-    """Write what webhooks are told of this step. Whatever goes wrong with that, the job gets to its next phase."""
+def _queue_deliveries(job: Job, event: Event, now: datetime) -> None:
+    """Write the deliveries that notify webhooks of this step. Whatever goes wrong with that, the job gets to its next phase."""
     try:
         with faultpoints.atomic("store.record"):  # a savepoint, which a failing statement leaves the step out of
             rows = outbox.deliveries(

@@ -91,9 +91,9 @@ def last_words(item: Item) -> dict[str, Any] | None:
     given = item.fields.get("error")
     if not isinstance(given, dict):
         return None
-    said = Item("rank.error", given)
-    texts = {name: text for name, most in MOST_LAST_WORDS.items() if (text := said.text(name, most))}
-    return {**texts, "oom_kills": said.optional("oom_kills", 0, 2**31 - 1)}
+    error = Item("rank.error", given)
+    texts = {name: text for name, most in MOST_LAST_WORDS.items() if (text := error.text(name, most))}
+    return {**texts, "oom_kills": error.optional("oom_kills", 0, 2**31 - 1)}
 
 
 def clean(text: str) -> str:

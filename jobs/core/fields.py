@@ -36,7 +36,7 @@ class Field:
     type: Type
     label: str  # in the form
     help: str
-    remedy: str = ""  # what to do instead, said with every problem of its value
+    remedy: str = ""  # what to do instead, named with every problem of its value
     least: int | None = None
     most: int | None = None
     default: int | str | None = None

@@ -48,13 +48,13 @@ def with_losses(
     Missing information is not a loss: only an observed absence counts, and only if the observation is newer than the
     creation. Reports about a previous replica of a place are ignored: its end has been handled.
     """
-    told = {(one.role, one.index): one for one in seen.replicas if _is_told(one, places)}
+    reported = {(one.role, one.index): one for one in seen.replicas if _is_reported(one, places)}
     everybody = [(role.name, index) for role in roles for index in range(role.replicas)]
-    found = (told.get(key) or _absence(key, seen, applied_at, places.get(key)) for key in everybody)
+    found = (reported.get(key) or _absence(key, seen, applied_at, places.get(key)) for key in everybody)
     return tuple(one for one in found if one is not None)
 
 
-def _is_told(one: ReplicaSeen, places: ReplicaPlaces) -> bool:
+def _is_reported(one: ReplicaSeen, places: ReplicaPlaces) -> bool:
     place = places.get((one.role, one.index))
     return one.state is not ReplicaState.ABSENT and one.incarnation == (place.incarnation if place else 0)
 

@@ -11,7 +11,7 @@ def silent_for(
     state: str, *, started_at: datetime | None, last_batch_at: datetime | None, now: datetime
 ) -> timedelta | None:
     """Return how long a running replica's agent has sent nothing; None while that is no cause for concern."""
-    heard = last_batch_at or started_at
-    if state != ReplicaState.RUNNING or heard is None or now - heard < SILENT:
+    last_report_at = last_batch_at or started_at
+    if state != ReplicaState.RUNNING or last_report_at is None or now - last_report_at < SILENT:
         return None
-    return now - heard
+    return now - last_report_at

@@ -253,22 +253,22 @@ def _variables(field: str, value: Any, problems: list[Problem]) -> dict[str, str
     """Return environment variables from a mapping. A problem never includes a secret's value."""
     is_secret = field == "secrets"
     if not isinstance(value, Mapping):
-        told = None if is_secret else value
-        problems.append(Problem(field, told, 'must map names to text, such as {"LR": "0.1"}'))
+        shown = None if is_secret else value
+        problems.append(Problem(field, shown, 'must map names to text, such as {"LR": "0.1"}'))
         return {}
     if len(value) > MAX_VARIABLES:  # half a million single problems would make no useful answer
         problems.append(Problem(field, len(value), f"has at most {MAX_VARIABLES} variables; use a file"))
         return {}
     for name, text in value.items():
-        told = None if is_secret else text
+        shown = None if is_secret else text
         if not isinstance(name, str) or not ENV_NAME.match(name):
-            problems.append(Problem(f"{field}.{name}", told, "is not a variable name; use letters, digits and _"))
+            problems.append(Problem(f"{field}.{name}", shown, "is not a variable name; use letters, digits and _"))
         elif not isinstance(text, str) or "\0" in text:
-            problems.append(Problem(f"{field}.{name}", told, "must be text without NUL; quote numbers"))
+            problems.append(Problem(f"{field}.{name}", shown, "must be text without NUL; quote numbers"))
         elif len(text.encode(errors="surrogateescape")) > MAX_VARIABLE_BYTES:
             problems.append(Problem(f"{field}.{name}", None, f"has at most {MAX_VARIABLE_BYTES} bytes; use a file"))
         elif name.startswith("MUSTER_"):
-            problems.append(Problem(f"{field}.{name}", told, "is set by Muster; choose another name"))
+            problems.append(Problem(f"{field}.{name}", shown, "is set by Muster; choose another name"))
     return dict(value)
 
 

@@ -151,7 +151,7 @@ def meshes(spec: JobSpec) -> dict[str, int]:
 def roles(spec: JobSpec) -> tuple[Role, ...]:
     """Return one role for each mesh, named like it, and `controller`, whose end is the job's."""
     sizes = meshes(spec)
-    told: dict[str, Value] = {
+    variables: dict[str, Value] = {
         "MUSTER_MONARCH_CONTROLLER": Host(CONTROLLER, 0),
         "MUSTER_MONARCH_MESHES": " ".join(f"{name}={count}" for name, count in sizes.items()),
         "MUSTER_MONARCH_PROCESSES": str(spec.nproc_per_node),
@@ -159,7 +159,7 @@ def roles(spec: JobSpec) -> tuple[Role, ...]:
     }
     hosts = [
         Role(
-            name, count, spec.nproc_per_node, ("python3", "-u", "-c", BOOTSTRAP), told, completes=False,
+            name, count, spec.nproc_per_node, ("python3", "-u", "-c", BOOTSTRAP), variables, completes=False,
             resources=_shapes.of(spec, "host"),
             labels={
                 "app.kubernetes.io/name": "monarch-worker",
@@ -172,6 +172,6 @@ def roles(spec: JobSpec) -> tuple[Role, ...]:
         for name, count in sizes.items()
     ]  # fmt: skip
     controller = Role(
-        CONTROLLER, 1, 0, spec.command, told, devices=0, resources=_shapes.of(spec, CONTROLLER), reads_pods=True,
+        CONTROLLER, 1, 0, spec.command, variables, devices=0, resources=_shapes.of(spec, CONTROLLER), reads_pods=True,
     )  # fmt: skip
     return numbered(*hosts, controller)

@@ -206,14 +206,14 @@ def _contradictions(spec: JobSpec, launch: Command) -> list[Problem]:
     nodes = str(spec.nodes) if spec.min_nodes is None else f"{spec.min_nodes}:{spec.nodes}"
     asked = f"nodes={spec.nodes}" if spec.min_nodes is None else f"min_nodes={spec.min_nodes} and nodes={spec.nodes}"
     found = []
-    for flag, wanted, said in (
+    for flag, wanted, field in (
         ("nnodes", nodes, asked),
         ("nproc_per_node", str(spec.nproc_per_node), f"nproc_per_node={spec.nproc_per_node}"),
     ):
         value = launch.flags.get(flag)
         if value is not None and value != wanted:
             written = f"--{flag.replace('_', '-')}={value}"
-            words = f"{written} contradicts {said}; remove the flag, or make both the same"
+            words = f"{written} contradicts {field}; remove the flag, or make both the same"
             found.append(Problem("command", written, words))
     value, masters = launch.flags.get("nproc_per_node"), spec.options.get("master_processes", spec.nproc_per_node)
     if value is not None and masters != spec.nproc_per_node:
@@ -253,8 +253,8 @@ def takes_code(spec: JobSpec) -> tuple[str, object] | None:
     ):
         return "env.PET_STANDALONE", found
     launch = parse(spec.command)
-    told = _by_flags(launch.flags) if launch else _in_words(spec.command, _MOST_SHELLS)
-    return ("command", told) if told else None
+    part = _by_flags(launch.flags) if launch else _in_words(spec.command, _MOST_SHELLS)
+    return ("command", part) if part else None
 
 
 def _in_words(words: Sequence[str], shells: int) -> str:
@@ -267,11 +267,11 @@ def _in_words(words: Sequence[str], shells: int) -> str:
             return assigned[0].rstrip(";&|)")
         is_module = word.removeprefix("-m") in _MODULES and (word.startswith("-m") or (at and words[at - 1] == "-m"))
         is_start = os.path.basename(word) == _launchers.TORCHRUN or is_module
-        if is_start and (told := _by_flags(_flags(words, at + 1)[0])):
-            return told
+        if is_start and (part := _by_flags(_flags(words, at + 1)[0])):
+            return part
         inner = _split(word) if shells and _STARTS_TORCHRUN.search(word) else []
-        if len(inner) > 1 and (told := _in_words(inner, shells - 1)):
-            return told
+        if len(inner) > 1 and (part := _in_words(inner, shells - 1)):
+            return part
     return ""
 
 

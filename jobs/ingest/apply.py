@@ -177,5 +177,5 @@ def _wake(job: int) -> None:
 
 
 def _commands(row: ReplicaRow) -> list[dict[str, Any]]:
-    """Return commands for the agent; if its attempt is over, every answer tells it to stop."""
+    """Return commands for the agent; if its attempt is over, every answer orders it to stop."""
     return [{"do": "stop"}] if row.is_over else []

@@ -69,8 +69,8 @@ class AgentDoor:
         if seconds := buckets.take(f"batches {identity}", per_minute=settings.MUSTER_RATE_AGENT):
             return refused(429, f"more than {settings.MUSTER_RATE_AGENT} batches a minute", retry_after=seconds)
         # Without one it may have any length; Python refuses to read one of thousands of digits.
-        said = headers.get(b"content-length", b"")
-        size = int(said) if said.isdigit() and len(said) <= 100 else MAX_BATCH_BYTES
+        declared = headers.get(b"content-length", b"")
+        size = int(declared) if declared.isdigit() and len(declared) <= 100 else MAX_BATCH_BYTES
         if size > MAX_BATCH_BYTES:
             return refused(413, f"a batch has at most {MAX_BATCH_BYTES} bytes")
         who = turns.payer(identity.job)
@@ -112,7 +112,7 @@ class AgentDoor:
 
 
 async def _body(receive: Receive) -> bytes | None:
-    """Return the whole body; None if it exceeds any batch, whatever its header said."""
+    """Return the whole body; None if it exceeds any batch, whatever its header declares."""
     pieces, size, is_more = [], 0, True
     while is_more:
         message = await receive()

@@ -121,15 +121,15 @@ def _cut(item: Item, count: int) -> Item:
         return item
     rest = text.split(b"\n", count)[-1]
     blob = _packed(rest)
-    said = {"first_line": first, "lines": left, "raw_bytes": len(rest), "bytes": len(blob)}
-    return replace(item, fields={**item.fields, **said}, blob=blob)
+    rest_fields = {"first_line": first, "lines": left, "raw_bytes": len(rest), "bytes": len(blob)}
+    return replace(item, fields={**item.fields, **rest_fields}, blob=blob)
 
 
 def _item(
     kind: str, rank: int, first: int, lines: int, times: tuple[float, float], raw_bytes: int, blob: bytes = b""
 ) -> Item:
-    said = {"rank": rank, "first_line": first, "lines": lines, "first_at": times[0], "last_at": times[1]}
-    return Item(kind, {"kind": kind, **said, "raw_bytes": raw_bytes, "bytes": len(blob)}, blob)
+    fields = {"rank": rank, "first_line": first, "lines": lines, "first_at": times[0], "last_at": times[1]}
+    return Item(kind, {"kind": kind, **fields, "raw_bytes": raw_bytes, "bytes": len(blob)}, blob)
 
 
 def _packed(text: bytes) -> bytes:

@@ -90,7 +90,7 @@ class RowChanges:
     lost: str = ""  # why the text is not kept
     unexpected: dict[str, Any] | None = None  # the replica's unexpected ranks, if the batch has items of any
     unexpected_lines: int = 0  # their lines, in the launcher's stream
-    nodes: dict[str, Any] | None = None  # of the framework's own cluster, if the batch tells of them
+    nodes: dict[str, Any] | None = None  # of the framework's own cluster, if the batch reports them
     cut: tuple[str, str] | None = None  # how a note begins, and the rest, if a budget left no room for all text
     stored_bytes: int = 0
 
@@ -108,7 +108,7 @@ class RowChanges:
 
 
 def unplanned(batch: Batch, *, positions: Mapping[int, StreamPosition], planned: int) -> dict[int, int]:
-    """Return the ranks that this batch is the first to tell of, below twice the planned number, with their local ranks.
+    """Return the ranks that this batch is the first to report, below twice the planned number, with their local ranks.
 
     Launchers inside a job, and frameworks that place ranks themselves, start more than were planned. A higher number is
     more likely a process with a RANK of its own.
@@ -329,7 +329,7 @@ class _Reading:
         changed = self.changes.ranks.setdefault(rank, {"rank": rank})
         position = self.positions[rank]
         if self.baseline.is_restored and position.state == "waiting" and not self.baseline.is_over:
-            # That it started was said after the backup, and an agent says it once.
+            # Its start was reported after the backup, and an agent reports it once.
             changed |= {"state": "running", "restart": position.restarts, "at": self.now}
             changed |= {"is_connection_error": False, "is_stopped": False}
             self.positions[rank] = replace(position, state="running")
@@ -353,7 +353,7 @@ def _point(entry: Any) -> tuple[float, int | None, dict[str, float | None]]:
 
 
 def _as_shown(name: str, value: float | None) -> object:
-    """Reduce a sample to what pages show of it: they are told of nothing that nobody would see."""
+    """Reduce a sample to what pages show of it: they are notified of nothing that nobody would see."""
     if value is None:
         return None
     if name.endswith("bytes"):

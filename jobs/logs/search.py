@@ -91,7 +91,7 @@ def search(
 
 
 def matcher(text: str, *, is_regex: bool) -> Callable[[str], object]:
-    """Return what tells whether a line is one of those asked for. Raises InvalidInput."""
+    """Return a test of whether a line is one of those asked for. Raises InvalidInput."""
     if not text.strip():
         raise InvalidInput(Problem("text", text, "must not be empty; give the text to find"))
     if not is_regex:

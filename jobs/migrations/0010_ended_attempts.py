@@ -2,7 +2,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    """A replica keeps when its attempt ended and a rank how often it was restarted, so that an end is told once."""
+    """A replica keeps when its attempt ended and a rank how often it was restarted, so that an end is reported once."""
 
     dependencies = [("jobs", "0009_unexpected_ranks")]
 

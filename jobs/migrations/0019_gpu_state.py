@@ -2,7 +2,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    """What NVML tells of a rank's GPU beside its use. Old code neither reads nor writes it."""
+    """What NVML reports of a rank's GPU beside its use. Old code neither reads nor writes it."""
 
     dependencies = [("jobs", "0018_metric_rollups")]
 

@@ -8,7 +8,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    """Two tables of their own. Old code neither reads nor writes them: what it records, no webhook is told."""
+    """Two tables of their own. Old code neither reads nor writes them: of what it records, no webhook is notified."""
 
     dependencies = [
         ('accounts', '0007_audit_may_be_trimmed'),

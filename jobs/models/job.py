@@ -151,7 +151,7 @@ class Job(models.Model):
         return self.phase in lifecycle.HOLDS_QUOTA
 
     @property
-    def said(self) -> str:
+    def current_message(self) -> str:
         """The last step's message, or why it waits."""
         return self.wait_reason if self.phase == lifecycle.Phase.QUEUED and self.wait_reason else self.message
 

@@ -1,6 +1,6 @@
 """Addresses that receive events of a team's jobs, and the deliveries.
 
-A delivery is written in the transaction of the step that it tells of, so neither exists without the other. Its row is
+A delivery is written in the transaction of the step that it reports, so neither exists without the other. Its row is
 the message, the queue and the history: due while `next_try_at` is set, then delivered or given up.
 """
 

@@ -3,14 +3,14 @@
 -- Guard: the visit holds the job's lock already; versions as in parts/changed_replicas.sql.
 --
 -- Parameters:
---   said    json         the states, with job, attempt, role, index and incarnation
+--   states  json         the states, with job, attempt, role, index and incarnation
 --   now     timestamptz  time of the observation
 --   oldest  timestamptz  a row last seen before takes any version
 --   ended   text[]       states of a replica that has ended
 -- Fragments:
---   {told}     parts/reported_replicas.sql
---   {changed}  parts/changed_replicas.sql
-WITH {told}, ours AS (
-    SELECT * FROM told
+--   {reported}  parts/reported_replicas.sql
+--   {changed}   parts/changed_replicas.sql
+WITH {reported}, ours AS (
+    SELECT * FROM reported
 ), {changed}
 SELECT DISTINCT job_id FROM changed

@@ -54,7 +54,7 @@ WITH batch AS (
     SELECT won.job_id, won.attempt, c.rank, c.name, c.times, c.steps, c.values
     FROM won, batch, json_to_recordset(batch.changes->'chunks') AS c(rank int, name text, times float8[], steps bigint[],
         values float8[])
-), told AS (
+), reported AS (
     UPDATE jobs_rank r SET
         state = CASE WHEN {takes} THEN t.state ELSE r.state END,
         restarts = CASE WHEN {takes} THEN GREATEST(t.restart, r.restarts) ELSE r.restarts END,

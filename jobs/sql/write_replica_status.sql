@@ -5,20 +5,20 @@
 -- do not exist are ignored; versions as in parts/changed_replicas.sql.
 --
 -- Parameters:
---   said    json         the states, with job, uid, attempt, role, index and incarnation
+--   states  json         the states, with job, uid, attempt, role, index and incarnation
 --   now     timestamptz  time of the write
 --   oldest  timestamptz  a row last seen before takes any version
 --   ended   text[]       states of a replica that has ended
 --   phases  text[]       phases in which a job has objects on a cluster
 --   up      text[]       states of a replica that is running, or was and succeeded
 -- Fragments:
---   {told}     parts/reported_replicas.sql
---   {changed}  parts/changed_replicas.sql
-WITH {told}, held AS MATERIALIZED (
+--   {reported}  parts/reported_replicas.sql
+--   {changed}   parts/changed_replicas.sql
+WITH {reported}, held AS MATERIALIZED (
     SELECT id, team_id, uid, attempt, phase FROM jobs_job
-    WHERE id IN (SELECT job FROM told) AND phase = ANY(%(phases)s) ORDER BY id FOR NO KEY UPDATE
+    WHERE id IN (SELECT job FROM reported) AND phase = ANY(%(phases)s) ORDER BY id FOR NO KEY UPDATE
 ), ours AS (
-    SELECT t.* FROM told t JOIN held j ON j.id = t.job AND j.uid = t.uid AND j.attempt = t.attempt
+    SELECT t.* FROM reported t JOIN held j ON j.id = t.job AND j.uid = t.uid AND j.attempt = t.attempt
 ), {changed}
 SELECT j.id, j.team_id, j.phase = 'starting', j.phase = 'starting' AND NOT EXISTS (
     SELECT 1 FROM jobs_replica r LEFT JOIN changed c ON c.id = r.id

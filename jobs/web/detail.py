@@ -132,8 +132,8 @@ def charts_context(request: Request, *, job: Job) -> Context:
     pinned = ([failed] if failed is not None else []) + chosen
     with_other = whole(request.GET.get("with"), most=10**17)
     other = Job.objects.readable_by(request.user).filter(pk=with_other).first() if with_other else None
-    said = request.GET.get("smooth", "")
-    smooth = said if said in SMOOTH else ""
+    wanted = request.GET.get("smooth", "")
+    smooth = wanted if wanted in SMOOTH else ""
     asked = Asked(
         page=whole(request.GET.get("metrics")) or 1, pinned=pinned, failed=failed, zoom=zoom_of(request.GET.get("zoom", "")),
         is_log=request.GET.get("scale") == "log", smooth=float(smooth or 0), other=other,
@@ -171,18 +171,18 @@ def zoom_of(text: str) -> Zoom | None:
 
 def ranks_chosen(request: Request) -> list[int]:
     """Return the ranks in the URL: ?ranks=3,7 for the charts, ?rank=5 for the log. Malformed numbers are ignored."""
-    said = [*request.GET.get("ranks", "").replace(",", " ").split()[:MAX_RANKS], request.GET.get("rank")]
-    found = (whole(text) for text in said)
+    words = [*request.GET.get("ranks", "").replace(",", " ").split()[:MAX_RANKS], request.GET.get("rank")]
+    found = (whole(text) for text in words)
     return list(dict.fromkeys(rank for rank in found if rank is not None))
 
 
 def events_context(request: Request, *, job: Job) -> Context:
-    is_told = Exists(
+    has_deliveries = Exists(
         Delivery.objects.filter(job=job)
     )  # evaluated once: most jobs have no webhook, and need no query more
-    events = list(job.events.select_related("user").annotate(is_told=is_told).order_by("-id")[:EVENTS])
-    told = job.deliveries.select_related("webhook").defer("payload").order_by("-id")[:DELIVERIES]
-    return {"events": events, "told": list(told) if events and events[0].is_told else []}
+    events = list(job.events.select_related("user").annotate(has_deliveries=has_deliveries).order_by("-id")[:EVENTS])
+    deliveries = job.deliveries.select_related("webhook").defer("payload").order_by("-id")[:DELIVERIES]
+    return {"events": events, "deliveries": list(deliveries) if events and events[0].has_deliveries else []}
 
 
 def about_context(request: Request, *, job: Job) -> Context:

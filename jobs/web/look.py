@@ -41,14 +41,16 @@ XIDS = {
 
 def gpu_trouble(one: Ranked) -> str:
     """Return what the driver reports of a rank's GPU, empty if all is well."""
-    said = []
+    troubles = []
     if one.gpu_xid is not None:
-        said.append(f"its GPU reports Xid {one.gpu_xid}" + (f" ({XIDS[one.gpu_xid]})" if one.gpu_xid in XIDS else ""))
+        troubles.append(
+            f"its GPU reports Xid {one.gpu_xid}" + (f" ({XIDS[one.gpu_xid]})" if one.gpu_xid in XIDS else "")
+        )
     if one.gpu_ecc_errors:
-        said.append(
+        troubles.append(
             f"its GPU's memory has {one.gpu_ecc_errors:,} uncorrected error{'s' if one.gpu_ecc_errors > 1 else ''}"
         )
-    return " and ".join(said)
+    return " and ".join(troubles)
 
 
 @dataclass(frozen=True)
@@ -125,10 +127,10 @@ class GpuUse:
 
 
 def gpu_use(job: Job, attempt: int) -> GpuUse | None:
-    """Return it for an attempt that runs, with one query; None where no rank has told of a GPU."""
+    """Return it for an attempt that runs, with one query; None where no rank has reported a GPU."""
     running = Rank.objects.filter(job=job, attempt=attempt, state=RankState.RUNNING)
-    told = running.aggregate(count=Count("gpu"), mean=Avg("gpu"), idle=Count("gpu", filter=Q(gpu__lt=IDLE)))
-    return GpuUse(**told) if told["count"] else None
+    counts = running.aggregate(count=Count("gpu"), mean=Avg("gpu"), idle=Count("gpu", filter=Q(gpu__lt=IDLE)))
+    return GpuUse(**counts) if counts["count"] else None
 
 
 SHOWN_UNEXPECTED = 8
@@ -148,8 +150,8 @@ def _end(one: Mapping[str, Any]) -> str:
 
 def reasons(replicas: Iterable[Replica]) -> list[tuple[str, list[Replica]]]:
     """Return the cluster's reasons, each once with all its replicas; the most common first."""
-    told: dict[str, list[Replica]] = {}
+    replicas_by_reason: dict[str, list[Replica]] = {}
     for replica in replicas:
         if replica.reason and replica.reason not in ASKED_FOR:
-            told.setdefault(replica.reason, []).append(replica)
-    return sorted(told.items(), key=lambda pair: -len(pair[1]))
+            replicas_by_reason.setdefault(replica.reason, []).append(replica)
+    return sorted(replicas_by_reason.items(), key=lambda pair: -len(pair[1]))

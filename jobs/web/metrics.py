@@ -211,7 +211,7 @@ def _draw(name: str, source: Source, asked: Asked, beside: Source) -> Drawn | No
     ]  # fmt: skip
     worst = source.worst.get(name, ())
     words = [_rank_words(one.rank, asked.failed, worst, is_first=one is ranks[0]) for one in ranks]
-    keys = [Key(said, line.look) for said, line in zip(words, lines, strict=True)]
+    keys = [Key(label, line.look) for label, line in zip(words, lines, strict=True)]
     if spread:
         median = charts.Line("median", [(x, bucket.median) for x, bucket in spread], "c0 median", asked.smooth)
         lines, keys = [median, *lines], [Key("median", "c0"), *keys]
@@ -232,10 +232,10 @@ def _draw(name: str, source: Source, asked: Asked, beside: Source) -> Drawn | No
 
 
 def _rank_words(rank: int, failed: int | None, worst: Sequence[int], *, is_first: bool) -> str:
-    said = f"rank {rank}" if is_first else str(rank)
+    label = f"rank {rank}" if is_first else str(rank)
     if rank == failed:
-        return f"{said} failed first"
-    return f"{said}, the worst" if worst and rank == worst[0] else said
+        return f"{label} failed first"
+    return f"{label}, the worst" if worst and rank == worst[0] else label
 
 
 def _points(one: metrics.Series, start: float, by_step: bool, within: Zoom | None) -> list[charts.Point]:

@@ -98,12 +98,12 @@ def edit(request: Request, name: str) -> HttpResponse:
 
 def _set_ceiling(request: Request, queue: Any) -> HttpResponse:
     """Set the ceiling of the queue's team; an empty field is no ceiling."""
-    said, reason = request.POST.get("ceiling", "").strip(), request.POST.get("reason", "").strip()
-    slots = None if not said else whole(said, most=services.MOST_SLOTS)
+    entered, reason = request.POST.get("ceiling", "").strip(), request.POST.get("reason", "").strip()
+    slots = None if not entered else whole(entered, most=services.MOST_SLOTS)
     try:
-        if said and slots is None:
+        if entered and slots is None:
             raise InvalidInput(
-                Problem("ceiling", said, f"must be a whole number up to {services.MOST_SLOTS:,}, or empty")
+                Problem("ceiling", entered, f"must be a whole number up to {services.MOST_SLOTS:,}, or empty")
             )
         services.set_ceiling(team=queue.team, resource=queue.resource, slots=slots, by=request.user, reason=reason)
     except NotAllowed as error:

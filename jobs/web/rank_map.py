@@ -29,7 +29,7 @@ from .look import IDLE, Needs, is_silent, needs_attention, reasons, unexpected
 
 UNIT, GAP = 8, 4  # of a cell with its margin, and between tiles, in units of the drawing
 SHAPE_RATIO = 1.3  # width to height of the whole drawing
-# What a cell looks like, drawn from its upper left corner and back to it: the state is told by shape as well as colour.
+# What a cell looks like, drawn from its upper left corner and back to it: the state shows in shape as well as colour.
 _SHAPES = {
     "run": "h7v7h-7z",
     "ok": "h7v7h-7z",
@@ -58,7 +58,7 @@ _LOOKS = {
 
 @dataclass(slots=True)
 class Spot:
-    """What is told in words of a rank that needs a look."""
+    """What is written about a rank that needs attention."""
 
     rank: int
     replica_id: int
@@ -120,7 +120,7 @@ def rank_map(job: Job, *, attempt: int, now: datetime) -> RankMap:
     """Return the map of an attempt with four queries, whatever the job's size.
 
     Of all ranks the database makes one row, of letters and steps; rows of their own come only for ranks and replicas of
-    which something is said.
+    which something is shown in words.
     """
     ranks = Rank.objects.filter(job=job, attempt=attempt)
     is_stepping = Q(state=RankState.RUNNING, step__isnull=False)
@@ -132,8 +132,8 @@ def rank_map(job: Job, *, attempt: int, now: datetime) -> RankMap:
         gpus=Count("gpu"),
     )
     numbers, steps = found["numbers"], found["steps"]
-    told = zip(numbers, found["letters"], steps, strict=True)
-    running = {rank: step for rank, letter, step in told if letter == "r" and step is not None}
+    cells = zip(numbers, found["letters"], steps, strict=True)
+    running = {rank: step for rank, letter, step in cells if letter == "r" and step is not None}
     late = present.behind(running, began=found["began"], now=now)
     letters = found["letters"]
     if late:
@@ -164,8 +164,8 @@ def rank_map(job: Job, *, attempt: int, now: datetime) -> RankMap:
 
 def _with_news(job: Job, attempt: int, now: datetime) -> list[Replica]:
     """Return the replicas of which there is something to say: a reason, an agent that is silent, unexpected ranks."""
-    told = ~Q(reason="") | ~Q(unexpected_ranks={}) | Replica.is_silent(now)
-    return list(Replica.objects.filter(told, job=job, attempt=attempt).order_by("id"))
+    has_news = ~Q(reason="") | ~Q(unexpected_ranks={}) | Replica.is_silent(now)
+    return list(Replica.objects.filter(has_news, job=job, attempt=attempt).order_by("id"))
 
 
 def _needing(ranks: QuerySet[Rank], late: Mapping[int, int], now: datetime) -> tuple[list[Spot], dict[int, str]]:
@@ -253,10 +253,10 @@ def _words(role: RoleView, ranks: int) -> str:
 
 def _svg(role: RoleView, letters: str) -> SafeString:
     plan = layout(role.replicas, role.processes)
-    said = ", ".join(f"{count:,} {_LOOKS[one].word.lower()}" for one, count in Counter(letters).most_common())
+    summary = ", ".join(f"{count:,} {_LOOKS[one].word.lower()}" for one, count in Counter(letters).most_common())
     return format_html(
         '<svg class="map" id="map-{}" tabindex="0" role="img" aria-label="{}: {}" viewBox="-1 -1 {} {}" data-role="{}" data-first="{}" '
         'data-count="{}" data-per="{}" data-columns="{}" data-across="{}" data-unit="{}" data-gap="{}">{}</svg>',
-        role.name, role.name, said, plan.size[0] + 2, plan.size[1] + 2, role.name, role.first_rank, len(letters),
+        role.name, role.name, summary, plan.size[0] + 2, plan.size[1] + 2, role.name, role.first_rank, len(letters),
         plan.per, plan.columns, plan.across, UNIT, GAP, drawn(letters, plan),
     )  # fmt: skip

@@ -65,8 +65,8 @@ class Cell:
     def gpu_words(self) -> str:
         """The state of its GPU beside its use: "612 W, 64 °C"."""
         watts, celsius = self.rank.gpu_watts, self.rank.gpu_celsius
-        said = [f"{watts:.0f} W" if watts is not None else "", f"{celsius:.0f} °C" if celsius is not None else ""]
-        return ", ".join(word for word in (*said, look.gpu_trouble(self.rank)) if word)
+        parts = [f"{watts:.0f} W" if watts is not None else "", f"{celsius:.0f} °C" if celsius is not None else ""]
+        return ", ".join(word for word in (*parts, look.gpu_trouble(self.rank)) if word)
 
 
 @dataclass(frozen=True)
@@ -90,9 +90,7 @@ class Matrix:
     )  # replicas whose agents send nothing, and for how long
     median: int | None = None
     furthest: int | None = None
-    cluster: Mapping[str, Any] | None = (
-        None  # the framework's own cluster, as its head tells of it (jobs/core/nodes.py)
-    )
+    cluster: Mapping[str, Any] | None = None  # the framework's own cluster, as its head reports it (jobs/core/nodes.py)
     roles: Mapping[str, RoleView] = field(default_factory=dict)
     admitted_at: datetime | None = None  # all replicas of the attempt together
     needs: look.Needs = field(
@@ -103,10 +101,10 @@ class Matrix:
     @cached_property
     def alone(self) -> dict[int, Alone]:
         """Replicas without ranks, by the number of their row."""
-        told = {one["name"]: one for one in self.cluster["nodes"]} if self.cluster else {}
+        nodes = {one["name"]: one for one in self.cluster["nodes"]} if self.cluster else {}
         return {
             replica.pk: as_alone(
-                replica, told.get(f"{replica.role}-{replica.index}", {}), may_come=self.may_come(replica)
+                replica, nodes.get(f"{replica.role}-{replica.index}", {}), may_come=self.may_come(replica)
             )
             for replica, cells in self.rows
             if not cells
@@ -251,7 +249,7 @@ def arrange(
 
 
 def as_alone(replica: Replica, node: Mapping[str, Any], *, may_come: bool = False) -> Alone:
-    """Return how a replica without ranks is displayed. `node`: what its framework's own cluster tells of it."""
+    """Return how a replica without ranks is displayed. `node`: what its framework's own cluster reports of it."""
     if may_come:
         return Alone(present.MAY_COME)
     ended = exits.explained(replica.exit_code, replica.signal) if replica.state in ENDED else ""
@@ -259,14 +257,14 @@ def as_alone(replica: Replica, node: Mapping[str, Any], *, may_come: bool = Fals
     return Alone(present.REPLICAS[replica.state], ended, _amounts(node), f"{100 * used / total:.0f}" if total else "")
 
 
-def _amounts(told: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _amounts(node: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return what is in use of what there is, as (name, words); what a node has none of is left out."""
-    found = [(word, f"{told[name][0]:g} of {told[name][1]:g}") for name, word in (("cpu", "CPU"), ("gpu", "GPU"))
-             if name in told and told[name][1]]  # fmt: skip
-    used, total = told.get("object_store_bytes", (0, 0))
+    found = [(word, f"{node[name][0]:g} of {node[name][1]:g}") for name, word in (("cpu", "CPU"), ("gpu", "GPU"))
+             if name in node and node[name][1]]  # fmt: skip
+    used, total = node.get("object_store_bytes", (0, 0))
     if total:
         found.append(("Object store", f"{format_bytes(int(used)) or '0 B'} of {format_bytes(int(total))}"))
-    return found + ([("Actors", str(told["actors"]))] if told.get("actors") else [])
+    return found + ([("Actors", str(node["actors"]))] if node.get("actors") else [])
 
 
 def _columns(rows: Sequence[tuple[Replica, list[Cell]]]) -> int:

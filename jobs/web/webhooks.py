@@ -93,11 +93,11 @@ def webhook(request: Request, team: str, name: str) -> HttpResponse:
         if act == "rotate":
             row, secret = services.rotate(webhook=found, by=request.user)
             return _page(request, row, _form_of(row), secret=secret)
-        said = _act(request, found, act)
+        message = _act(request, found, act)
     except Conflict as error:
         messages.error(request, f"{error}.")
     else:
-        messages.success(request, said)
+        messages.success(request, message)
     if act == "remove":
         return redirect("team-webhooks", team=team)
     return redirect("team-webhook", team=team, name=name)
@@ -163,8 +163,8 @@ def _list(request: Request, team: Team, form: WebhookForm, *, status: int = 200,
 
 def _page(request: Request, found: Webhook, form: WebhookForm, *, status: int = 200, secret: str = "") -> HttpResponse:
     before = whole(request.GET.get("before"), most=2**62)
-    told = Delivery.objects.filter(webhook=found).select_related("job").only(*COLUMNS).order_by("-id")
-    rows = list((told if before is None else told.filter(pk__lt=before))[: SHOWN + 1])
+    deliveries = Delivery.objects.filter(webhook=found).select_related("job").only(*COLUMNS).order_by("-id")
+    rows = list((deliveries if before is None else deliveries.filter(pk__lt=before))[: SHOWN + 1])
     context = {
         "webhook": found,
         "team": found.team,

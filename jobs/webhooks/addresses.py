@@ -27,7 +27,7 @@ _NAT64 = IPv6Network("64:ff9b::/96")  # RFC 6052: an IPv4 address in the last 32
 
 @dataclass(frozen=True)
 class Target:
-    """A URL that a request may be sent to, as far as its text tells. `place` is what may be shown of it."""
+    """A URL that a request may be sent to, as far as its text shows. `place` is what may be shown of it."""
 
     url: httpx.URL
     host: str

@@ -107,6 +107,6 @@ def start() -> None:
 
 
 def wake() -> None:
-    """Look at once, where this process has a courier: a step that it recorded is told without delay."""
+    """Look at once, where this process has a courier: a step that it recorded is reported without delay."""
     if _courier is not None:
         _courier.wake()

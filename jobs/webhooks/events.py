@@ -1,4 +1,4 @@
-"""Which events there are, which step of a job is one, and the payload that tells of it. Pure."""
+"""Which events there are, which step of a job is one, and the payload that reports it. Pure."""
 
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -83,11 +83,11 @@ def payload(
     event: Event, *, at: datetime, job: JobFacts, message: str, failure: FailureFacts | None = None
 ) -> dict[str, Any]:
     """Return the JSON object that is sent, times as ISO 8601 in UTC. Its form is that of Standard Webhooks."""
-    told = {name: _json(value) for name, value in asdict(job).items()}
+    fields = {name: _json(value) for name, value in asdict(job).items()}
     return {
         "type": f"job.{event}",
         "timestamp": _json(at),
-        "data": {"job": told, "message": message, "failure": asdict(failure) if failure else None},
+        "data": {"job": fields, "message": message, "failure": asdict(failure) if failure else None},
     }
 
 

@@ -1,4 +1,4 @@
-"""What a step of a job puts into the outbox: one delivery for each webhook that is to be told of it.
+"""What a step of a job puts into the outbox: one delivery for each webhook to be notified.
 
 The store writes these rows in the transaction of the step. Most teams have no webhook, so a step costs one look-up in an
 index.
@@ -34,7 +34,7 @@ def event_of(job: Job, *, before: str, reason: str | None) -> Event | None:
 
 
 def deliveries(job: Job, event: Event, *, now: datetime, secrets: Callable[[], Iterable[str]]) -> list[Delivery]:
-    """Return the rows that tell of this event, unsaved. `secrets` returns the values that no text of it may hold."""
+    """Return the rows that report this event, unsaved. `secrets` returns the values that no text of it may hold."""
     webhooks = _wanted(job, event)
     if not webhooks:
         return []

@@ -102,5 +102,5 @@ def _words(error: httpx.HTTPError) -> str:
         httpx.RemoteProtocolError: "the answer is not HTTP",
     }
     words = next((words for kind, words in kinds.items() if isinstance(error, kind)), "the connection was lost")
-    said = one_line(without_secrets(str(error)[: 4 * MOST_ERROR]))
-    return f"{words}: {said}"[:MOST_ERROR] if said else words
+    cause = one_line(without_secrets(str(error)[: 4 * MOST_ERROR]))
+    return f"{words}: {cause}"[:MOST_ERROR] if cause else words

@@ -38,7 +38,7 @@ _chance = secrets.SystemRandom()
 
 @dataclass(frozen=True)
 class Claim:
-    """A delivery that this process may send until `until`, which tells a late result from that of a newer claim.
+    """A delivery that this process may send until `until`, which distinguishes a late result from that of a newer claim.
 
     `tries` counts this one.
     """

@@ -75,7 +75,7 @@ def create(
             webhook = Webhook.objects.create(
                 team=team, name=name, created_by=by, sealed_secret=sealing.seal_secret(secret), **values
             )
-            audit.record(AuditAction.WEBHOOK_MADE, by=by, on=webhook, team=team, after=_told(webhook))
+            audit.record(AuditAction.WEBHOOK_MADE, by=by, on=webhook, team=team, after=_audited(webhook))
     except IntegrityError as error:
         raise Conflict(f"team {team.name} has a webhook named {name} already; choose another name", "name", name) from (
             error
@@ -92,17 +92,17 @@ def change(*, webhook: Webhook, by: User, **asked: Any) -> Webhook:
     values = _checked(**asked)
     with faultpoints.atomic("services.webhook"):
         row = _locked(webhook)
-        before = _told(row)
+        before = _audited(row)
         for name, value in values.items():
             setattr(row, name, value)
         row.save(update_fields=list(values))
         if not row.is_active:
             waiting = row.deliveries.filter(next_try_at__isnull=False)
             waiting.update(next_try_at=None, gave_up_at=timezone.now(), error=sending.OFF)
-        after = _told(row) | ({"address": "changed"} if "sealed_url" in values else {})
+        after = _audited(row) | ({"address": "changed"} if "sealed_url" in values else {})
         changed = {name: value for name, value in after.items() if before.get(name) != value}
-        told = {name: before[name] for name in changed if name in before}
-        audit.record(AuditAction.WEBHOOK_CHANGED, by=by, on=row, team=row.team, before=told, after=changed)
+        old = {name: before[name] for name in changed if name in before}
+        audit.record(AuditAction.WEBHOOK_CHANGED, by=by, on=row, team=row.team, before=old, after=changed)
     return row
 
 
@@ -125,7 +125,7 @@ def remove(*, webhook: Webhook, by: User) -> None:
     require(by, Act.MANAGE, webhook.team)
     with faultpoints.atomic("services.webhook"):
         row = _locked(webhook, is_last=True)
-        audit.record(AuditAction.WEBHOOK_REMOVED, by=by, on=row, team=row.team, before=_told(row))
+        audit.record(AuditAction.WEBHOOK_REMOVED, by=by, on=row, team=row.team, before=_audited(row))
         row.delete()
 
 
@@ -150,8 +150,8 @@ def send_again(*, delivery: Delivery, by: User) -> Delivery:
         row.next_try_at, row.delivered_at, row.gave_up_at = timezone.now(), None, None
         row.tries, row.error, row.status_code = 0, "", None
         row.save()
-        told = {"event": row.event, "job": row.job_id}
-        audit.record(AuditAction.WEBHOOK_REPEATED, by=by, on=hook, team=hook.team, after=told)
+        fields = {"event": row.event, "job": row.job_id}
+        audit.record(AuditAction.WEBHOOK_REPEATED, by=by, on=hook, team=hook.team, after=fields)
     return row
 
 
@@ -214,7 +214,7 @@ def _is_readable(webhook: Webhook) -> bool:
         return False
 
 
-def _told(webhook: Webhook) -> dict[str, Any]:
+def _audited(webhook: Webhook) -> dict[str, Any]:
     """Return what the audit shows: of the URL only its host."""
     names = ("host", "format", "events", "all_jobs", "is_active")
     return {name: getattr(webhook, name) for name in names}

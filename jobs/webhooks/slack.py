@@ -46,8 +46,8 @@ def _reason(data: Mapping[str, Any]) -> str:
 
 
 def _context(job: Mapping[str, Any]) -> str:
-    said = f"job {job['id']} · team {job['team']} · queue {job['queue']} · by {job['user']} · attempt {job['attempt']}"
-    return escaped(said)
+    line = f"job {job['id']} · team {job['team']} · queue {job['queue']} · by {job['user']} · attempt {job['attempt']}"
+    return escaped(line)
 
 
 def _message(text: str, lines: list[str], context: str = "") -> dict[str, Any]:

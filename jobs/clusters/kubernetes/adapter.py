@@ -83,7 +83,7 @@ class KubernetesCluster(View):
         self.start_watching()
         client.run(self._catch_up(), CALL_SECONDS)
         known = self.known(run, attempt)
-        if known is None or not (known[0].is_any_alive or self._is_told(known)):
+        if known is None or not (known[0].is_any_alive or self._shows_deletion(known)):
             known = client.run(self._look(run, attempt), LOOK_SECONDS)
         found, at = known
         return Seen(
@@ -203,7 +203,7 @@ class KubernetesCluster(View):
             answer = await self.api.call("GET", f"{self.path}/pods", params=wanted)
         body = need(answer, "the pods of the attempt")
         pods = tuple(pod for one in body.get("items") or [] if (pod := read_pod(one)) is not None)
-        self._looked = self._told(Attempt(run, attempt, owner, pods, self.pods.gone((run, attempt)))), at
+        self._looked = self._with_reports(Attempt(run, attempt, owner, pods, self.pods.gone((run, attempt)))), at
         return self._looked
 
     async def _owner(self, run: str, attempt: int) -> Owner | None:
@@ -214,7 +214,7 @@ class KubernetesCluster(View):
 
     async def _end(self, run: str, attempt: int, grace_seconds: int, *, is_now: bool = False) -> None:
         known = self.known(run, attempt)
-        if known is None or not known[0].has_live_owner or not (known[0].is_any_alive or self._is_told(known)):
+        if known is None or not known[0].has_live_owner or not (known[0].is_any_alive or self._shows_deletion(known)):
             known = self._just_seen(run, attempt) or await self._look(run, attempt)
         found = replace(known[0], lost=await self._confirmed(known[0].lost))
         self._looked = None
@@ -232,7 +232,7 @@ class KubernetesCluster(View):
         if tombstone is not None:
             self.owners.put(tombstone)
 
-    def _is_told(self, known: tuple[Attempt, float]) -> bool:
+    def _shows_deletion(self, known: tuple[Attempt, float]) -> bool:
         """True if we deleted every pod of this attempt and the cached view is newer than that request.
 
         Then an empty view can be trusted. Pods it may miss were created since and belong to an owner that is about to

@@ -54,7 +54,7 @@ class Launcher:
         places = [(role.name, index) for role, index in plan.replicas() if not role.operator]
         owner, is_new = await self._owner(plan)
         await self._need_agent()
-        said = await self._need_told(plan, owner)
+        message = await self._need_config(plan, owner)
         for role in meshed:
             await self.meshes.need_mesh(plan, role, owner=owner, agent=self.agent["metadata"]["name"])
         missing = places if is_new else await self._missing(plan, owner, places)
@@ -70,7 +70,7 @@ class Launcher:
             await self._settle(plan, place, answer, owner=owner)
         if meshed:
             await self.meshes.need_pods(plan, meshed, owner=owner)
-        return said
+        return message
 
     def _pod(self, plan: Plan, role: Role, index: int, *, owner: str) -> Manifest:
         return manifests.pod(
@@ -116,7 +116,7 @@ class Launcher:
             need_created(answer, "the agent's ConfigMap")
         self._agent_seen = time.monotonic()
 
-    async def _need_told(self, plan: Plan, owner: str) -> str:
+    async def _need_config(self, plan: Plan, owner: str) -> str:
         """Create what must exist before the first pod. Never read back: Muster needs no right to read secrets.
 
         A replacement replica gets a Secret of its own. Returns a message about what was left out.
@@ -126,17 +126,17 @@ class Launcher:
             bodies.insert(0, manifests.network_policy(plan, self.site, owner=owner))
         later = [(role.name, index) for role, index in plan.replicas() if plan.incarnation(role.name, index)]
         bodies += [manifests.secret(plan, self.site, owner=owner, replica=place) for place in later]
-        said = ""
+        message = ""
         for body in bodies:
             is_policy = body["kind"] == "NetworkPolicy"
             with faultpoints.around("kube.secret"):
                 answer = await self._create("networkpolicies" if is_policy else "secrets", body)
             # Only a missing right is tolerated; a quota or webhook that refuses must not lead to running unprotected.
             if is_policy and answer.lacks_right:
-                said = f"{NO_POLICY}: {answer.words}"
+                message = f"{NO_POLICY}: {answer.words}"
             elif not answer.is_there_already:
                 need_created(answer, "the NetworkPolicy of the attempt" if is_policy else "the Secret of the job")
-        return said
+        return message
 
     async def _missing(self, plan: Plan, owner: str, places: list[tuple[str, int]]) -> list[tuple[str, int]]:
         """Return the places without a pod, after a crash or another process. One list instead of a 409 for each."""

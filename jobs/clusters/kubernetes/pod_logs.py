@@ -49,7 +49,7 @@ async def read(
 
 
 def _nothing(line: bytes) -> bool:
-    said = json.loads(line)["object"]
-    if said.get("code") in NOTHING_YET:
+    status = json.loads(line)["object"]
+    if status.get("code") in NOTHING_YET:
         return True
-    raise Unreachable(f"its log cannot be read: {said.get('message')}")
+    raise Unreachable(f"its log cannot be read: {status.get('message')}")

@@ -37,8 +37,8 @@ async def end(
     """
     await _force(attempt, api=api, path=path)
     seconds = NOW_SECONDS if is_now else grace_seconds + manifests.DRAIN_SECONDS
-    is_told = is_asked or not is_now  # whether the pods that are ending have the right grace period
-    leftover = [pod for pod in attempt.ours if pod.node not in attempt.lost and not (pod.is_ending and is_told)]
+    has_right_grace = is_asked or not is_now  # whether the pods that are ending have the right grace period
+    leftover = [pod for pod in attempt.ours if pod.node not in attempt.lost and not (pod.is_ending and has_right_grace)]
     if any(pod.is_of_mesh for pod in leftover):
         await _delete_meshes(attempt, api=api, path=path)
     if not attempt.has_live_owner:

@@ -86,12 +86,12 @@ class LocalCluster:
             for role, index in plan.replicas():
                 place = folder / place_name(role.name, index, plan.incarnation(role.name, index))
                 if _identity(place) is None:
-                    told = describe(
+                    config = describe(
                         plan, role, index, ports=ports, volumes=volumes, control_file=str(self.root / "control.json")
                     )
-                    env = {**told["env"], **visible.get(place_name(role.name, index), {})}
+                    env = {**config["env"], **visible.get(place_name(role.name, index), {})}
                     here = {"env": env, "shared": str(shared), "cache": str(self.root / "cache")}
-                    self._spawn(place, {**told, **here}, plan.secrets.get(place_name(role.name, index), ""), user)
+                    self._spawn(place, {**config, **here}, plan.secrets.get(place_name(role.name, index), ""), user)
         self._active(plan.run, plan.attempt).touch()
 
     def observe(self, run: str, attempt: int, expected: Expected) -> Seen:
@@ -239,10 +239,10 @@ class LocalCluster:
 
     # -- one replica
 
-    def _spawn(self, place: Path, told: dict[str, Any], token: str, user: JobUser | None) -> None:
+    def _spawn(self, place: Path, config: dict[str, Any], token: str, user: JobUser | None) -> None:
         _given(place, user)
         handed.write(place / "token", token)
-        handed.write(place / "replica.json", json.dumps(told, indent=1))
+        handed.write(place / "replica.json", json.dumps(config, indent=1))
         with faultpoints.around("local.spawn"):
             handed.write(handed.own_note(place, "spawned.json"), self.host.spawn(place).to_json())
 
@@ -412,9 +412,9 @@ def forget_secrets(place: Path) -> None:
     changes nothing.
     """
     with contextlib.suppress(*handed.UNREADABLE, OSError):
-        told = json.loads(handed.read(place / "replica.json"))
-        if told["env"]:
-            handed.write(place / "replica.json", json.dumps({**told, "env": {}}, indent=1))
+        config = json.loads(handed.read(place / "replica.json"))
+        if config["env"]:
+            handed.write(place / "replica.json", json.dumps({**config, "env": {}}, indent=1))
     with contextlib.suppress(OSError):  # a job may have made a folder of that name
         (place / "token").unlink(missing_ok=True)
 

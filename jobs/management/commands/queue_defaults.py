@@ -56,5 +56,5 @@ class Command(BaseCommand):
             else:
                 defaults.pop(name, None)
         queue = set_defaults(queue=queue, by=None, defaults=defaults)
-        said = ", ".join(f"{name}={value}" for name, value in sorted(queue.defaults.items())) or "none"
-        self.stdout.write(f"defaults of queue {queue.name}: {said}")
+        defaults_text = ", ".join(f"{name}={value}" for name, value in sorted(queue.defaults.items())) or "none"
+        self.stdout.write(f"defaults of queue {queue.name}: {defaults_text}")

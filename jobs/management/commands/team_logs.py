@@ -56,7 +56,7 @@ class Command(BaseCommand):
             if not options["dry_run"]:
                 delete_log(job=job, by=None)
             self.stdout.write(f"{verb} the log of job {job.pk} {job.name}")
-        self.stdout.write(_said(team))
+        self.stdout.write(_summary(team))
         for job in Job.objects.filter(team=team, log_bytes__gt=0).order_by("-log_bytes")[:LARGEST]:
             self.stdout.write(f"  {job.log_bytes:>15,} bytes  job {job.pk} {job.name}")
 
@@ -78,7 +78,7 @@ def _chosen(team: Team, options: dict[str, Any]) -> QuerySet[Job]:
     return chosen
 
 
-def _said(team: Team) -> str:
+def _summary(team: Team) -> str:
     used, budget = usage.by_team(team.pk).get(team.pk, 0), usage.budget_of(team.pk)
     return (
         f"team {team.name}: logs take {used:,} of {budget.team_bytes:,} bytes; one job's log may take {budget.job_bytes:,} "

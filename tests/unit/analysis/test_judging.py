@@ -8,7 +8,7 @@ import pytest
 
 from jobs.analysis import tracebacks
 from jobs.analysis.judging import HEADLINE_CHARACTERS, AttemptFacts, RankFacts, ReplicaFacts, judge
-from jobs.analysis.last_words import Said
+from jobs.analysis.last_words import LastOutput
 
 T = datetime(2026, 1, 1, tzinfo=UTC)
 PLACE = "/__w/pytorch/pytorch/third_party/gloo/gloo/transport/tcp"
@@ -22,7 +22,7 @@ WATCHDOG = (
 )
 
 
-def raised(*errors: str, file: str = "/code/train.py", code: str = "step()", function: str = "main") -> Said:
+def raised(*errors: str, file: str = "/code/train.py", code: str = "step()", function: str = "main") -> LastOutput:
     """Standard error after an exception; `errors` is a chain of exceptions."""
     text: list[str] = []
     for error in errors:
@@ -30,34 +30,34 @@ def raised(*errors: str, file: str = "/code/train.py", code: str = "step()", fun
             text += ["", "The above exception was the direct cause of the following exception:", ""]
         text += ["Traceback (most recent call last):", f'  File "{file}", line 9, in {function}', f"    {code}"]
         text += error.split("\n")
-    return Said(traceback=tuple(text), stderr=tuple(text))
+    return LastOutput(traceback=tuple(text), stderr=tuple(text))
 
 
-def printed(text: str = "", stdout: str = "", **more) -> Said:
+def printed(text: str = "", stdout: str = "", **more) -> LastOutput:
     lines = tuple(textwrap.dedent(text).strip("\n").split("\n")) if text else ()
-    return Said(stderr=lines, stdout=tuple(stdout.split("\n")) if stdout else (), **more)
+    return LastOutput(stderr=lines, stdout=tuple(stdout.split("\n")) if stdout else (), **more)
 
 
 def rank(
-    number: int, said: Said | None = None, *, at: float = 10, code: int | None = 1, signal=None, **more
+    number: int, said: LastOutput | None = None, *, at: float = 10, code: int | None = 1, signal=None, **more
 ) -> RankFacts:
     values = {"state": "failed", "started_at": T, "ended_at": T + timedelta(seconds=at), **more}
     if said is not None and said.traceback:
         values.setdefault("error_at", values["ended_at"])
     return RankFacts(
-        number, f"worker-{number // 2}", exit_code=None if signal else code, signal=signal, said=said, **values
+        number, f"worker-{number // 2}", exit_code=None if signal else code, signal=signal, output=said, **values
     )
 
 
-def stopped(number: int, said: Said | None = None, **more) -> RankFacts:
-    return rank(number, Said() if said is None else said, signal=15, is_stopped=True, **{"at": 11, **more})
+def stopped(number: int, said: LastOutput | None = None, **more) -> RankFacts:
+    return rank(number, LastOutput() if said is None else said, signal=15, is_stopped=True, **{"at": 11, **more})
 
 
 def judged(*ranks: RankFacts, replicas=(), **more):
     return judge(AttemptFacts("failed", "failed", ranks=ranks, replicas=tuple(replicas), **more))
 
 
-def of(said: Said, code: int | None = 1, signal: int | None = None):
+def of(said: LastOutput, code: int | None = 1, signal: int | None = None):
     found = judged(rank(2, said, code=code, signal=signal), stopped(0), stopped(1), stopped(3))
     assert found.rank == 2
     return found
@@ -197,14 +197,14 @@ def test_a_traceback_formatted_by_loguru():
 
         TypeError: '<' not supported between instances of 'float' and 'NoneType'
     """
-    found = of(Said(printed(text).stderr[1:], printed(text).stderr))
+    found = of(LastOutput(printed(text).stderr[1:], printed(text).stderr))
     assert found.headline == "rank 2: TypeError: '<' not supported between instances of 'float' and 'NoneType'"
     assert (found.kind, found.certainty) == ("user_code", "sure")
 
 
 def test_a_traceback_that_begins_behind_a_progress_bar():
     first, *rest = raised("TypeError: step() missing 1 required positional argument: 'mask'").traceback
-    found = of(Said((f"Epoch 3:  12%|##      | 12/100 [00:03<00:22,  3.9it/s][rank2]: {first}", *rest)))
+    found = of(LastOutput((f"Epoch 3:  12%|##      | 12/100 [00:03<00:22,  3.9it/s][rank2]: {first}", *rest)))
     assert (found.kind, found.certainty) == ("user_code", "sure")
     assert found.headline == "rank 2: TypeError: step() missing 1 required positional argument: 'mask'"
 
@@ -247,7 +247,7 @@ def test_the_first_cause_of_a_chain_counts_and_the_last_is_named_too():
 def test_a_system_exit_that_an_error_interrupted_is_not_its_cause():
     lines = (*raised("SystemExit: 0").traceback, "", "During handling of the above exception, another exception occurred:", "",
              *raised("PermissionError: [Errno 13] Permission denied: '/out/1.json'").traceback)  # fmt: skip
-    assert of(Said(lines)).headline == "rank 2: PermissionError: [Errno 13] Permission denied: '/out/1.json'"
+    assert of(LastOutput(lines)).headline == "rank 2: PermissionError: [Errno 13] Permission denied: '/out/1.json'"
 
 
 def test_source_locations_of_gloo_are_left_out_of_the_headline():
@@ -313,7 +313,7 @@ def test_an_exception_in_a_thread_does_not_override_the_last_error_line():
     text = ["Exception in thread Thread-1 (f):", *raised("ValueError: in thread").traceback]
     chain = tracebacks.last_chain(text)
     assert chain.is_harmless
-    found = of(Said(traceback=tuple(text), stderr=(*text, "no more data")))
+    found = of(LastOutput(traceback=tuple(text), stderr=(*text, "no more data")))
     assert found.headline == "rank 2: no more data (exited with code 1)"
 
 
@@ -348,7 +348,7 @@ class TestWhoWasFirst:
 
     def test_a_silent_rank_with_a_dead_thread_is_explained_by_that_threads_error(self):
         died = ("Exception in thread prefetch:", *raised("TypeError: encode() got an unexpected keyword").traceback)
-        found = judged(rank(3, raised(TIMED_OUT), at=5), stopped(0, raised(TIMED_OUT)), stopped(2, Said(died)))
+        found = judged(rank(3, raised(TIMED_OUT), at=5), stopped(0, raised(TIMED_OUT)), stopped(2, LastOutput(died)))
         assert (found.rank, found.kind, found.certainty) == (2, "user_code", "likely")
         assert found.headline == "rank 2: TypeError: encode() got an unexpected keyword"
         assert (found.explanation, found.traceback_rank) == ("rank 2: silent while rank 3 waited for it", 2)
@@ -360,7 +360,7 @@ class TestWhoWasFirst:
             f"{quoted[0]} (RANK 2)",
             *quoted[1:],
         )
-        found = judged(*(rank(number, Said(lines, lines), at=5 + number) for number in range(4)))
+        found = judged(*(rank(number, LastOutput(lines, lines), at=5 + number) for number in range(4)))
         assert (found.rank, found.kind, found.certainty) == (2, "disk", "likely")
         assert found.headline == "rank 2: OSError: [Errno 30] Read-only file system: '/ckpt/2'"
 
@@ -375,14 +375,14 @@ class TestWhoWasFirst:
             rank(3, raised(RESET), at=5),
             stopped(0, raised(CLOSED)),
             stopped(1),
-            rank(2, Said(), state="succeeded", code=0, at=4),
+            rank(2, LastOutput(), state="succeeded", code=0, at=4),
         )
         assert (found.rank, found.kind, found.certainty) == (2, "connection_lost", "likely")
         assert "left with exit code 0 while rank 3 still needed it" in found.headline
 
     def test_a_rank_that_left_may_end_shortly_after_its_connections_closed(self):
         found = judged(
-            rank(3, raised(RESET), at=5), stopped(0), stopped(1), rank(2, Said(), state="succeeded", code=0, at=6)
+            rank(3, raised(RESET), at=5), stopped(0), stopped(1), rank(2, LastOutput(), state="succeeded", code=0, at=6)
         )
         assert (found.rank, "left with exit code 0" in found.headline) == (2, True)
 
@@ -488,11 +488,11 @@ def test_hostile_output_is_judged_in_linear_time(text):
     of(printed(text), None, 6)
 
 
-def printed_below(*below: str, error: str = "KeyError: 'tokenizer'") -> Said:
+def printed_below(*below: str, error: str = "KeyError: 'tokenizer'") -> LastOutput:
     said = raised(error)
     text = ("loading", *said.traceback, *below)
     # Agents send the output that follows a traceback together with it.
-    return Said(traceback=text[1:], stderr=text[-40:])
+    return LastOutput(traceback=text[1:], stderr=text[-40:])
 
 
 FATAL = "fatal: could not reach the parameter server"
@@ -537,7 +537,7 @@ def test_a_traceback_that_ended_the_process_is_the_failure(below):
 
 def test_output_below_a_traceback_of_the_torch_hook_does_not_replace_it():
     lines = tuple(f"[rank2]: {line}" for line in raised("KeyError: 'tokenizer'").traceback)
-    found = of(Said(lines, (*lines, "step 12", FATAL)))
+    found = of(LastOutput(lines, (*lines, "step 12", FATAL)))
     assert found.headline == "rank 2: KeyError: 'tokenizer'"
 
 
@@ -572,12 +572,12 @@ def test_a_traceback_is_less_sure_if_its_rank_continued_to_print(seconds, certai
     at = datetime(2026, 11, 23, tzinfo=UTC)
     rank = RankFacts(
         2, "worker-0", "failed", exit_code=1, error_at=at, ended_at=at + timedelta(seconds=seconds + 0.1),
-        last_line_at=at + timedelta(seconds=seconds), said=said,
+        last_line_at=at + timedelta(seconds=seconds), output=said,
     )  # fmt: skip
     found = judge(AttemptFacts(ranks=(rank,)))
     assert (found.headline, found.certainty) == ("rank 2: KeyError: 'warmup'", certainty)
     hooked = tuple(f"[rank2]: {line}" for line in said.traceback)
-    assert judge(AttemptFacts(ranks=(replace(rank, said=Said(hooked, hooked)),))).certainty == "sure"
+    assert judge(AttemptFacts(ranks=(replace(rank, output=LastOutput(hooked, hooked)),))).certainty == "sure"
 
 
 def test_a_traceback_within_a_message_is_the_first_cause():

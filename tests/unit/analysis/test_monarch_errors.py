@@ -4,7 +4,7 @@ import pytest
 
 from jobs.analysis import tracebacks
 from jobs.analysis.judging import AttemptFacts, ReplicaFacts, judge
-from jobs.analysis.last_words import Said
+from jobs.analysis.last_words import LastOutput
 
 LIBRARY = "/venv/lib/python3.11/site-packages/monarch"
 NATIVE = (
@@ -97,7 +97,7 @@ def judged(text: str):
     lines = tuple(text.strip("\n").split("\n"))
     chain = tracebacks.last_chain(lines)
     controller = ReplicaFacts("controller-0", "failed", exit_code=1)
-    said = Said(chain.lines if chain else (), lines[-40:])
+    said = LastOutput(chain.lines if chain else (), lines[-40:])
     return judge(AttemptFacts("failed", "failed", replicas=(controller,)), read=lambda one: said)
 
 

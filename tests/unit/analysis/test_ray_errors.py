@@ -9,7 +9,7 @@ from agent.frameworks.monarch import Monarch
 from agent.frameworks.ray import Ray
 from jobs.analysis import tracebacks
 from jobs.analysis.judging import AttemptFacts, ReplicaFacts, judge
-from jobs.analysis.last_words import Said
+from jobs.analysis.last_words import LastOutput
 
 T = datetime(2026, 1, 1, tzinfo=UTC)
 LIBRARY = "/venv/lib/python3.11/site-packages/ray"
@@ -33,16 +33,16 @@ Traceback (most recent call last):
 """
 
 
-def said(text: str) -> Said:
+def said(text: str) -> LastOutput:
     lines = tuple(text.strip("\n").split("\n"))
     chain = tracebacks.last_chain(lines)
-    return Said(chain.lines if chain else (), lines[-40:])
+    return LastOutput(chain.lines if chain else (), lines[-40:])
 
 
 def judged(text: str, *, replica: str = "head-0", others: tuple[ReplicaFacts, ...] = ()):
     failed = ReplicaFacts(replica, "failed", exit_code=1)
     facts = AttemptFacts("failed", "failed", replicas=(failed, *others))
-    return judge(facts, read=lambda one: said(text) if one == failed else Said())
+    return judge(facts, read=lambda one: said(text) if one == failed else LastOutput())
 
 
 def headline(text: str, **more) -> str:
@@ -351,7 +351,7 @@ def test_the_replica_that_failed_is_named_before_the_driver_that_lost_its_node(t
 
     def judged_with(*replicas: ReplicaFacts):
         facts = AttemptFacts("failed", "failed", replicas=replicas)
-        return judge(facts, read=lambda one: said(text) if one is driver else Said())
+        return judge(facts, read=lambda one: said(text) if one is driver else LastOutput())
 
     assert (judged_with(killed, driver).replica, judged_with(killed, driver).kind) == ("worker-0", "host_memory")
     assert (judged_with(stopped, driver).replica, judged_with(driver).replica) == ("head-0", "head-0")

@@ -116,4 +116,7 @@ def test_a_job_that_is_not_elastic_keeps_its_static_rendezvous():
 def test_agents_of_elastic_jobs_number_ranks_by_their_position(min_nodes, is_elastic):
     plan = a_plan(min_nodes=min_nodes)
     local = replica_file.describe(plan, plan.roles[0], 1, ports={"rendezvous": 1}, control_file="x")
-    assert (local["is_elastic"], manifests.told(plan, plan.roles[0], SITE)["is_elastic"]) == (is_elastic, is_elastic)
+    assert (local["is_elastic"], manifests.replica_config(plan, plan.roles[0], SITE)["is_elastic"]) == (
+        is_elastic,
+        is_elastic,
+    )

@@ -88,7 +88,7 @@ def test_every_agent_is_told_how_long_the_others_may_take_to_come_up():
     plan = replace(a_plan(**MASTER), start_timeout_seconds=90)
     for role in plan.roles:
         local = replica_file.describe(plan, role, 0, ports={"rendezvous": 41000}, control_file="c")
-        for told in (manifests.told(plan, role, SITE), local):
+        for told in (manifests.replica_config(plan, role, SITE), local):
             assert told["start_timeout_seconds"] == 90
 
 

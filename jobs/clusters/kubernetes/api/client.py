@@ -145,8 +145,8 @@ class Api:
                 read_bufsize=PARSED_BYTES,
             ) as response:
                 if response.status != 200:
-                    said = {**Answer(response.status, await response.read()).body, "code": response.status}
-                    yield write({"type": "ERROR", "object": said})
+                    status = {**Answer(response.status, await response.read()).body, "code": response.status}
+                    yield write({"type": "ERROR", "object": status})
                     return
                 async for event in split_lines(response.content, rest and undisturbed(response, rest)):
                     yield event

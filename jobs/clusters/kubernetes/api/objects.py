@@ -49,9 +49,9 @@ def words(thing: Any, *, most: int = LONGEST_WORDS) -> str:
     """
     whole = text(thing)
     near = whole if len(whole) <= 4 * most else f"{whole[: 2 * most]}{whole[-2 * most :]}"
-    said = _HOSTILE.sub(" ", near).strip()
+    line = _HOSTILE.sub(" ", near).strip()
     end = most // 3
-    return said if len(said) <= most else f"{said[: most - end - 1]}…{said[-end:]}"
+    return line if len(line) <= most else f"{line[: most - end - 1]}…{line[-end:]}"
 
 
 def condition(status: Any, kind: str) -> Any:
@@ -63,5 +63,5 @@ def condition(status: Any, kind: str) -> Any:
 
 def version(meta: Any) -> int:
     """Return the resource version, which orders states of the same object; 0 if it is missing or malformed."""
-    said = get(meta, "resourceVersion")
-    return int(said) if isinstance(said, str) and said.isascii() and said.isdigit() and len(said) < 20 else 0
+    number = get(meta, "resourceVersion")
+    return int(number) if isinstance(number, str) and number.isascii() and number.isdigit() and len(number) < 20 else 0

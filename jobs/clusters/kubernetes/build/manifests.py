@@ -24,7 +24,7 @@ Manifest = dict[str, Any]
 DRAIN_SECONDS = 60
 # A pod that cannot reach us is misconfigured more often than we are down; its job reports that within a minute.
 GIVE_UP_SECONDS = 45
-AGENT, TOLD, STATE, SHARED, VOLUMES = (f"/muster/{name}" for name in ("agent", "told", "state", "job", "volumes"))
+AGENT, CONFIG, STATE, SHARED, VOLUMES = (f"/muster/{name}" for name in ("agent", "told", "state", "job", "volumes"))
 HOME = f"{STATE}/home"
 CONTAINER = "replica"
 # Where API servers listen, behind their Service or at its own port: policies know no names, and its address is not ours to know.
@@ -123,7 +123,7 @@ def secret(plan: Plan, site: Site, *, owner: str, replica: tuple[str, int] | Non
 
     Each pod mounts its own part. `replica`: only for this one, which was created later than the rest.
     """
-    content = {f"{role.name}.json": json.dumps(told(plan, role, site)) for role in plan.roles}
+    content = {f"{role.name}.json": json.dumps(replica_config(plan, role, site)) for role in plan.roles}
     content |= {name: token for name, token in plan.secrets.items() if not replica or name == place_name(*replica)}
     if site.control_ca:
         content["control-ca.pem"] = site.control_ca
@@ -142,7 +142,7 @@ def secret(plan: Plan, site: Site, *, owner: str, replica: tuple[str, int] | Non
     }
 
 
-def told(plan: Plan, role: Role, site: Site) -> dict[str, Any]:
+def replica_config(plan: Plan, role: Role, site: Site) -> dict[str, Any]:
     """Return replica.json without the index (docs/wire.md, section 1), which `pod_entry.py` adds.
 
     No port is held: a pod has an address of its own, on which no other process can take the port first.
@@ -175,12 +175,14 @@ def pod(plan: Plan, role: Role, index: int, *, site: Site, owner: str, agent: st
     incarnation = plan.incarnation(role.name, index)
     name = labels.pod(plan.run, plan.attempt, role.name, index, incarnation)
     env = [{"name": name, "value": value} for name, value in environment(plan, role, index, site).items()]
-    told = _told_volume(role, [(f"{role.name}-{index}", "token")], _secret_name(plan, (role.name, index), owner), site)
+    config = _config_volume(
+        role, [(f"{role.name}-{index}", "token")], _secret_name(plan, (role.name, index), owner), site
+    )
     spec: Manifest = {
         "restartPolicy": "Never",
         "hostname": name,
         "subdomain": labels.service(plan.run, plan.attempt),
-        **_pod_spec(plan, role, site=site, env=env, told=told, agent=agent),
+        **_pod_spec(plan, role, site=site, env=env, config=config, agent=agent),
     }
     return {
         "apiVersion": "v1",
@@ -204,10 +206,10 @@ def mesh(plan: Plan, role: Role, *, site: Site, owner: str, agent: str, takes_te
     Raises Refused for a role whose replicas differ in more than their number: a mesh has one template for all of them.
     """
     tokens = [(f"{role.name}-{index}", f"token-{index}") for index in range(role.replicas)]
-    told = _told_volume(role, tokens, _secret_name(plan, (role.name, 0), owner), site)
+    config = _config_volume(role, tokens, _secret_name(plan, (role.name, 0), owner), site)
     spec = {
         "restartPolicy": "Always",  # the only one that the StatefulSet of a mesh takes
-        **_pod_spec(plan, role, site=site, env=_mesh_environment(plan, role, site), told=told, agent=agent),
+        **_pod_spec(plan, role, site=site, env=_mesh_environment(plan, role, site), config=config, agent=agent),
     }
     own = labels.of_role(plan.run, plan.attempt, role.name, owner=owner)
     same = {name: value for name, value in role.labels.items() if isinstance(value, str)}
@@ -292,16 +294,16 @@ def _metadata(plan: Plan, *, owner: str) -> Manifest:
 
 
 def _pod_spec(
-    plan: Plan, role: Role, *, site: Site, env: list[Manifest], told: Manifest, agent: str
+    plan: Plan, role: Role, *, site: Site, env: list[Manifest], config: Manifest, agent: str
 ) -> Manifest:  # fmt: skip
-    """Return what the pods of a role have in common. `told`: the volume with their configuration and tokens."""
+    """Return what the pods of a role have in common. `config`: the volume with their configuration and tokens."""
     spec: Manifest = {
         "terminationGracePeriodSeconds": plan.grace_seconds + DRAIN_SECONDS,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "securityContext": _pod_security(site),
         "containers": [_container(plan, role, site=site, env=env)],
-        "volumes": _volumes(plan, site=site, told=told, agent=agent),
+        "volumes": _volumes(plan, site=site, config=config, agent=agent),
     }
     if role.reads_pods:
         spec |= {"serviceAccountName": site.reader_account, "automountServiceAccountToken": True}
@@ -354,7 +356,7 @@ def _pod_security(site: Site) -> Manifest:
 def _mounts(plan: Plan, site: Site) -> list[Manifest]:
     mounts: list[Manifest] = [
         {"name": "agent", "mountPath": AGENT, "readOnly": True},
-        {"name": "told", "mountPath": TOLD, "readOnly": True},
+        {"name": "told", "mountPath": CONFIG, "readOnly": True},
         {"name": "state", "mountPath": STATE},
         {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108
         {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108 - DataLoader workers hand over batches here
@@ -367,13 +369,13 @@ def _mounts(plan: Plan, site: Site) -> list[Manifest]:
     return mounts
 
 
-def _volumes(plan: Plan, *, site: Site, told: Manifest, agent: str) -> list[Manifest]:
+def _volumes(plan: Plan, *, site: Site, config: Manifest, agent: str) -> list[Manifest]:
     shm: Manifest = {"medium": "Memory"}
     if site.memory_limit:
         shm["sizeLimit"] = site.memory_limit
     volumes: list[Manifest] = [
         {"name": "agent", "configMap": {"name": agent, "defaultMode": 0o555}},
-        {"name": "told", "secret": told},
+        {"name": "told", "secret": config},
         {"name": "state", "emptyDir": {"sizeLimit": site.state_limit}},
         {"name": "tmp", "emptyDir": {"sizeLimit": site.tmp_limit}},
         {"name": "shm", "emptyDir": shm},
@@ -385,7 +387,7 @@ def _volumes(plan: Plan, *, site: Site, told: Manifest, agent: str) -> list[Mani
     return volumes
 
 
-def _told_volume(role: Role, tokens: list[tuple[str, str]], secret: str, site: Site) -> Manifest:
+def _config_volume(role: Role, tokens: list[tuple[str, str]], secret: str, site: Site) -> Manifest:
     """Mount the role's configuration and these tokens of the Secret, each as (key, file): never those of other pods."""
     files = [(f"{role.name}.json", "role.json"), *tokens]
     if site.control_ca:

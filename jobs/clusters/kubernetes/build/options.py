@@ -46,10 +46,10 @@ def read(options: Mapping[str, Any]) -> tuple[Access, Site]:
 def _problems(word: str, value: Any) -> list[Problem]:
     """Return one problem if the option has the wrong type or form."""
     kind = str(next(one for one in fields(Site) if one.name == word).type)
-    complaint = next((said for part, fits, said in _KINDS if part in kind and not fits(value)), "")
+    complaint = next((wanted for part, fits, wanted in _KINDS if part in kind and not fits(value)), "")
     if not complaint and word in _FORMS:
-        form, said = _FORMS[word]
-        complaint = "" if re.match(form, value) else said
+        form, wanted = _FORMS[word]
+        complaint = "" if re.match(form, value) else wanted
     if not complaint and word == "egress":
         complaint = "" if all(map(_is_network, value)) else 'must be a list of networks, such as ["10.0.0.0/8"]'
     return [Problem(f"OPTIONS.{_OPTIONS[word]}", value, complaint)] if complaint else []

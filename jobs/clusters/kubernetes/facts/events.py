@@ -32,7 +32,7 @@ class Trouble:
     attempt: int
     pod: str
     kind: str
-    said: str
+    message: str
     at: str
 
 
@@ -45,8 +45,8 @@ def read_trouble(thing: Any) -> Trouble | None:
         return None
     times = (get(thing, "lastTimestamp"), get(thing, "eventTime"), get(meta, "creationTimestamp"))
     at = next((text(one) for one in times if text(one)), "")[:40]
-    said = words(get(thing, "message"), most=400)
-    return Trouble(str(name), str(uid), version(meta), run, attempt, str(pod), kind, said, at)
+    message = words(get(thing, "message"), most=400)
+    return Trouble(str(name), str(uid), version(meta), run, attempt, str(pod), kind, message, at)
 
 
 def explain(reason: str, troubles: Iterable[Trouble], claims: Mapping[str, str]) -> str:
@@ -55,29 +55,29 @@ def explain(reason: str, troubles: Iterable[Trouble], claims: Mapping[str, str])
     if newest is None:
         return reason
     if newest.kind == "pull":  # the runtime's message, which the pod itself loses while it waits for the next try
-        is_mute = "cannot be pulled" in reason and newest.said not in reason
-        return words(f"{reason}; {newest.said}") if is_mute else reason
+        is_mute = "cannot be pulled" in reason and newest.message not in reason
+        return words(f"{reason}; {newest.message}") if is_mute else reason
     if reason:
         return reason
     if newest.kind == "mount":
-        return words(f"volume not mounted{_of_claim(newest.said, claims)}: {newest.said}")
-    return words(f"its node cannot set it up: {newest.said}")
+        return words(f"volume not mounted{_of_claim(newest.message, claims)}: {newest.message}")
+    return words(f"its node cannot set it up: {newest.message}")
 
 
-def _kind(reason: str, said: str) -> str:
+def _kind(reason: str, message: str) -> str:
     if reason in _MOUNT:
         return "mount"
     if reason in _SANDBOX:
         return "sandbox"
-    return "pull" if reason == "Failed" and said.startswith(_PULL) else ""
+    return "pull" if reason == "Failed" and message.startswith(_PULL) else ""
 
 
-def _of_claim(said: str, claims: Mapping[str, str]) -> str:
+def _of_claim(message: str, claims: Mapping[str, str]) -> str:
     """Name the claim an Event is about.
 
     An Event names our volume, or the cluster's own volume behind a claim, which we cannot map.
     """
-    named = {*_QUOTED.findall(said), *(name for part in _UNMOUNTED.findall(said) for name in part.split())}
+    named = {*_QUOTED.findall(message), *(name for part in _UNMOUNTED.findall(message) for name in part.split())}
     about = sorted({claims[name] for name in named if name in claims})
     if not about and not (named and named <= _OUR_OWN):
         about = sorted(set(claims.values()))

@@ -38,17 +38,17 @@ def why_pending(thing: Any) -> str:
     status = get(thing, "status")
     scheduled = condition(status, "PodScheduled")
     if get(scheduled, "status") == "False":
-        said = words(get(scheduled, "message"))
-        return no_place(said) if get(scheduled, "reason") == "Unschedulable" else said
+        message = words(get(scheduled, "message"))
+        return no_place(message) if get(scheduled, "reason") == "Unschedulable" else message
     found = (_why_waiting(one) for one in items(get(status, "containerStatuses")))
     return next((reason for reason in found if reason), "")
 
 
-def no_place(said: str) -> str:
+def no_place(message: str) -> str:
     """Shorten the scheduler's summary: "0/9 nodes are available: 9 Insufficient nvidia.com/gpu."."""
-    found = _AVAILABLE.match(said)
+    found = _AVAILABLE.match(message)
     if found is None:
-        return f"no place for it: {said}"
+        return f"no place for it: {message}"
     fit, count, rest = found.groups()
     parts = [_plainly(part) for part in re.split(r", (?=\d+ )", rest)]
     hint = "; ask for less, or wait until other work ends" if " Insufficient " in f" {rest}" else ""
@@ -58,11 +58,11 @@ def no_place(said: str) -> str:
 def why_failed(thing: Any, end: Any) -> str:
     """Return why a pod failed. `end` is how its container ended, None if it never ran."""
     status = get(thing, "status")
-    reason, said = words(get(status, "reason"), most=100), words(get(status, "message"))
+    reason, message = words(get(status, "reason"), most=100), words(get(status, "message"))
     if reason == "Evicted":
-        return f"evicted from node {node_of(thing)}: {said or 'it does not say why'}{_way_out(said)}"
+        return f"evicted from node {node_of(thing)}: {message or 'it does not say why'}{_way_out(message)}"
     if reason:  # OutOfcpu, UnexpectedAdmissionError, DeadlineExceeded, ...
-        return f"{reason}: {said}".rstrip(": ")
+        return f"{reason}: {message}".rstrip(": ")
     if get(end, "reason") == "OOMKilled":
         return _out_of_memory(thing)
     if get(end, "reason") in CONTAINER or whole(get(end, "exitCode")) == CAN_NOT_START:
@@ -75,8 +75,8 @@ def disruption(status: Any) -> str:
     found = condition(status, "DisruptionTarget")
     if get(found, "status") != "True":
         return ""
-    reason, said = words(get(found, "reason"), most=100), words(get(found, "message"))
-    return f"{_DISRUPTIONS.get(reason, 'the cluster ends it')} ({reason}): {said}".rstrip(": ")
+    reason, message = words(get(found, "reason"), most=100), words(get(found, "message"))
+    return f"{_DISRUPTIONS.get(reason, 'the cluster ends it')} ({reason}): {message}".rstrip(": ")
 
 
 def node_of(thing: Any) -> str:
@@ -85,22 +85,22 @@ def node_of(thing: Any) -> str:
 
 def _why_waiting(container: Any) -> str:
     waiting = get(container, "state", "waiting")
-    reason, said = text(get(waiting, "reason")), words(get(waiting, "message"), most=300)
+    reason, message = text(get(waiting, "reason")), words(get(waiting, "message"), most=300)
     if reason in _IMAGE:
-        return _no_image(words(get(container, "image"), most=200), reason, said)
+        return _no_image(words(get(container, "image"), most=200), reason, message)
     if reason in CONTAINER:
-        return f"the container cannot be created ({reason}): {said}".rstrip(": ")
+        return f"the container cannot be created ({reason}): {message}".rstrip(": ")
     if reason == "CrashLoopBackOff":
         code = whole(get(container, "lastState", "terminated", "exitCode"))
         with_code = "" if code is None else f", the last time with code {code}"
-        return f"it ends as soon as it is started{with_code}: {said}".rstrip(": ")
+        return f"it ends as soon as it is started{with_code}: {message}".rstrip(": ")
     return ""
 
 
-def _no_image(image: str, reason: str, said: str) -> str:
+def _no_image(image: str, reason: str, message: str) -> str:
     if reason == "InvalidImageName":
         return f"the image {image} cannot be pulled ({reason}): that is no name of an image"
-    return f"the image {image} cannot be pulled ({reason}): {said}".rstrip(": ")
+    return f"the image {image} cannot be pulled ({reason}): {message}".rstrip(": ")
 
 
 def _plainly(part: str) -> str:
@@ -111,8 +111,8 @@ def _plainly(part: str) -> str:
     return part
 
 
-def _way_out(said: str) -> str:
-    found = _FULL_VOLUME.search(said)
+def _way_out(message: str) -> str:
+    found = _FULL_VOLUME.search(message)
     option = _LIMIT_OF.get(found[1]) if found else None
     return f" Raise {option}, or write less there." if option else ""
 

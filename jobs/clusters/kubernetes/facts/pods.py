@@ -150,17 +150,17 @@ def read_pod(thing: Any) -> Pod | None:
     A pod whose name or labels contradict its place is kept as foreign, because a delete by label would hit it.
     """
     meta, status = get(thing, "metadata"), get(thing, "status")
-    said, name, uid = get(meta, "labels"), get(meta, "name"), get(meta, "uid")
-    place = labels.replica_of(said) or labels.ReplicaLabels(*labels.attempt_of(said), "", 0)
+    own_labels, name, uid = get(meta, "labels"), get(meta, "name"), get(meta, "uid")
+    place = labels.replica_of(own_labels) or labels.ReplicaLabels(*labels.attempt_of(own_labels), "", 0)
     run, attempt = place.run, place.attempt
     if not run or not isinstance(name, str) or not isinstance(uid, str):
         return None
     is_named_so = name == labels.pod(run, attempt, place.role, place.index, place.incarnation)
     is_of_mesh = not is_named_so and _is_of_mesh(meta, place)
-    owner = owner_uid(meta, place) if is_named_so else text(get(said, labels.OWNER)) if is_of_mesh else ""
+    owner = owner_uid(meta, place) if is_named_so else text(get(own_labels, labels.OWNER)) if is_of_mesh else ""
     state, exit_code, signal, reason = _state(thing)
     return Pod(
-        name, uid, version(meta), place, owner, text(get(said, labels.OWNER)), state,
+        name, uid, version(meta), place, owner, text(get(own_labels, labels.OWNER)), state,
         is_alive=get(status, "phase") not in ("Succeeded", "Failed"),
         is_ending=get(meta, "deletionTimestamp") is not None,
         exit_code=exit_code, signal=signal, reason=words(reason),

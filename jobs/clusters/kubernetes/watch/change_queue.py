@@ -27,22 +27,24 @@ class Runs:
     """Runs to visit, each at most once in AGAIN_SECONDS. Pure; `now` in seconds of one clock."""
 
     _waiting: dict[str, None] = field(default_factory=dict)
-    _told: dict[str, float] = field(default_factory=dict)
+    _taken_at: dict[str, float] = field(default_factory=dict)
 
     def add(self, run: str) -> None:
         self._waiting[run] = None
 
     def take(self, *, now: float) -> list[str]:
-        self._told = {run: at for run, at in self._told.items() if now < at + AGAIN_SECONDS}
-        due = [run for run in self._waiting if run not in self._told]
+        self._taken_at = {run: at for run, at in self._taken_at.items() if now < at + AGAIN_SECONDS}
+        due = [run for run in self._waiting if run not in self._taken_at]
         for run in due:
             del self._waiting[run]
-            self._told[run] = now
+            self._taken_at[run] = now
         return due
 
     def wait_seconds(self, *, now: float) -> float | None:
         """Return the seconds until a waiting run is due; None if none waits."""
-        return min((max(0.0, self._told.get(run, 0.0) + AGAIN_SECONDS - now) for run in self._waiting), default=None)
+        return min(
+            (max(0.0, self._taken_at.get(run, 0.0) + AGAIN_SECONDS - now) for run in self._waiting), default=None
+        )
 
 
 class ChangeQueue:
@@ -112,5 +114,5 @@ class ChangeQueue:
 
 
 def _is_untouched(pod: Pod) -> bool:
-    """Whether a pod is created and nothing has happened to it yet: its row has said so since its creation."""
+    """Whether a pod is created and nothing has happened to it yet: its row has shown that since its creation."""
     return pod.state is ReplicaState.PENDING and not pod.node and not pod.reason

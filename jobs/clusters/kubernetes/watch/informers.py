@@ -50,7 +50,7 @@ class View:
         at, owners_at = self.pods.as_of or 0.0, self.owners.as_of or 0.0
         if min(at, owners_at) < self._clock() - FRESH_SECONDS:
             return None
-        found = self._told(self._drawn(run, attempt))
+        found = self._with_reports(self._drawn(run, attempt))
         return found, at if found.has_live_owner else min(at, owners_at)
 
     def _drawn(self, run: str, attempt: int) -> Attempt:
@@ -59,11 +59,11 @@ class View:
 
     def _updates(self, key: Key, pods: tuple[Pod, ...]) -> list[ReplicaUpdate]:
         """Return updates of the pods that belong to us, as a visit would observe them."""
-        found = self._told(Attempt(*key, next(iter(self.owners.of(key)), None), pods))
+        found = self._with_reports(Attempt(*key, next(iter(self.owners.of(key)), None), pods))
         places = [(pod.place.role, pod.place.index) for pod in found.ours]
         return [ReplicaUpdate(*key, seen) for seen in found.replicas(places)]
 
-    def _told(self, found: Attempt) -> Attempt:
+    def _with_reports(self, found: Attempt) -> Attempt:
         """Add what Events and nodes report; both may be forbidden to us, and are then empty."""
         troubles = self.troubles.of((found.run, found.number))
         return replace(found, troubles=troubles, lost=self.nodes.lost(found.nodes))
@@ -97,7 +97,7 @@ class View:
         self._pod_rest, self._owner_rest = Rest(self._rest_seconds), Rest(self._rest_seconds)
         self.pod_watch: Reflector[Pod] = Reflector(
             self.api, f"{self.path}/pods", wanted=ours, read=read_pod, picture=self.pods,
-            key=pod_key, changed=self._listed, told=self._pod_told, parse=read_event, clock=self._clock, rest=self._pod_rest.take,
+            key=pod_key, changed=self._listed, fact_changed=self._pod_changed, parse=read_event, clock=self._clock, rest=self._pod_rest.take,
         )  # fmt: skip
         self.owner_watch: Reflector[Owner] = Reflector(
             self.api, f"{self.path}/services", wanted=ours, read=read_owner, picture=self.owners,
@@ -122,7 +122,7 @@ class View:
             self.queue.pod(key, pod)
         self.queue.run(key[0])
 
-    def _pod_told(self, pod: Pod, is_gone: bool) -> None:
+    def _pod_changed(self, pod: Pod, is_gone: bool) -> None:
         self.queue.pod(pod_key(pod), pod, is_gone=is_gone)
 
 

@@ -30,8 +30,8 @@ def read_node(thing: Any) -> Node | None:
     ready = condition(get(thing, "status"), "Ready")
     if get(ready, "status") == "True":
         return Node(name, uid, version(meta))
-    said = words(get(ready, "message"), most=200) or words(get(ready, "reason"), most=100)
-    return Node(name, uid, version(meta), said or "it has not reported that it is ready")
+    message = words(get(ready, "message"), most=200) or words(get(ready, "reason"), most=100)
+    return Node(name, uid, version(meta), message or "it has not reported that it is ready")
 
 
 def node_key(node: Node) -> Key:

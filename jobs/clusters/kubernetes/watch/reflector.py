@@ -49,7 +49,7 @@ class Reflector(Generic[F]):
     """A list and watch of one resource.
 
     `read` turns an object into a fact, or None if it is not ours. `changed` is called with every attempt that a new
-    list changed. `told` is called with each fact that an event changed, and with whether it is gone; without it,
+    list changed. `fact_changed` is called with each fact that an event changed, and with whether it is gone; without it,
     `changed` is called for events, too.
 
     `parse` turns a line into an event, `wanted` holds the selectors; access may be denied if `is_optional`. `rest` is
@@ -59,14 +59,14 @@ class Reflector(Generic[F]):
     def __init__(
         self, api: Api, path: str, *, wanted: Mapping[str, str], read: Callable[[Any], F | None], picture: Picture[F],
         key: Callable[[F], Key], changed: Callable[[Key], None], clock: Callable[[], float], is_optional: bool = False,
-        told: Callable[[F, bool], None] | None = None, parse: Callable[[bytes], Any] = json.loads,
+        fact_changed: Callable[[F, bool], None] | None = None, parse: Callable[[bytes], Any] = json.loads,
         rest: Pause | None = None,
     ):  # fmt: skip
         self._api, self._path, self._wanted = api, path, dict(wanted)
         self._read, self._picture, self._key, self._changed = read, picture, key, changed
         self._clock, self._is_optional = clock, is_optional
         self._parse, self._pause = parse, rest
-        self._told = told or (lambda fact, is_gone: changed(key(fact)))
+        self._fact_changed = fact_changed or (lambda fact, is_gone: changed(key(fact)))
         self._version = ""
         self._rested = 0.0  # seconds of rest before the data read now
         self._silent = 0
@@ -103,12 +103,12 @@ class Reflector(Generic[F]):
             return
         if not self._version:
             await self._list()
-        said = 0
+        events = 0
         with faultpoints.around("kube.watch"):
             async for line in self._watch(resourceVersion=self._version):
                 self._take(self._parse(line))
-                said += 1
-        self._silent = 0 if said else self._silent + 1
+                events += 1
+        self._silent = 0 if events else self._silent + 1
         if self._silent >= LONGEST_SILENCE:
             self._silent = 0
             raise Gone("it has no changes from our version on")
@@ -184,7 +184,7 @@ class Reflector(Generic[F]):
                 self._picture.drop(fact)
             else:
                 self._picture.put(fact)
-            self._told(fact, kind == "DELETED")
+            self._fact_changed(fact, kind == "DELETED")
         self._picture.confirm(self._clock() - self._rested)  # it may have waited that long for us
 
     def _go_on_from(self, meta: Any) -> None:
