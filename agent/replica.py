@@ -22,7 +22,7 @@ from .output.journal import Journal
 from .output.mirror import mirror
 from .output.outbox import Outbox
 from .output.salvage import salvage
-from .output.sender import Sender
+from .output.sender import BatchSender
 from .output.spool import Spool
 from .ranks.ranks import NO_RANK, Ranks
 from .ranks.sample import Sampler
@@ -88,9 +88,9 @@ def _close_lost(folder: StateFolder) -> None:
         folder.write_status("failed", signal=int(signal.SIGKILL), reason=LOST)
 
 
-def _sender(folder: StateFolder, *, spool: Spool, on_command: Any) -> Sender:
+def _sender(folder: StateFolder, *, spool: Spool, on_command: Any) -> BatchSender:
     control = ControlPlane(folder, spec=folder.spec())
-    return Sender(spool, control=control, on_command=on_command, trouble=folder.trouble)
+    return BatchSender(spool, control=control, on_command=on_command, trouble=folder.trouble)
 
 
 class Replica:

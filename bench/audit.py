@@ -11,7 +11,7 @@ MUTATING = frozenset({"create", "update", "patch", "delete", "deletecollection"}
 
 
 @dataclass(frozen=True)
-class Asked:
+class AuditedRequest:
     verb: str
     kind: str
     is_good: bool
@@ -24,32 +24,32 @@ class Asked:
         return self.verb in MUTATING
 
 
-def read(lines: Iterable[str]) -> list[Asked]:
+def read(lines: Iterable[str]) -> list[AuditedRequest]:
     return [_asked(json.loads(line)) for line in lines if line.strip()]
 
 
-def since(path: Path, place: int) -> list[Asked]:
+def since(path: Path, place: int) -> list[AuditedRequest]:
     """What was written after this place in the file, whole lines only."""
     with path.open("rb") as file:
         file.seek(place)
         return read(file.read().decode().rpartition("\n")[0].splitlines())
 
 
-def lists_of_a_job(asked: Iterable[Asked], *, attempt_label: str) -> int:
+def lists_of_a_job(asked: Iterable[AuditedRequest], *, attempt_label: str) -> int:
     """Lists of pods by an attempt's label; the watch's own selects whatever is ours."""
     return sum(one.verb == "list" and one.kind == "pods" and attempt_label in one.selector for one in asked)
 
 
-def creating_seconds(asked: Iterable[Asked]) -> float:
+def creating_seconds(asked: Iterable[AuditedRequest]) -> float:
     """From the first creation of a pod received to the last one answered."""
     pods = [one for one in asked if (one.verb, one.kind) == ("create", "pods") and one.is_good]
     return max(one.answered_at for one in pods) - min(one.at for one in pods) if pods else 0.0
 
 
-def _asked(event: dict[str, Any]) -> Asked:
+def _asked(event: dict[str, Any]) -> AuditedRequest:
     uri = str(event.get("requestURI", ""))
     selector = uri.partition("labelSelector=")[2].partition("&")[0]
-    return Asked(
+    return AuditedRequest(
         str(event["verb"]), str(event.get("objectRef", {}).get("resource", "")),
         200 <= int(event.get("responseStatus", {}).get("code", 0)) < 300,
         _seconds(event["requestReceivedTimestamp"]), _seconds(event["stageTimestamp"]), selector,

@@ -54,7 +54,7 @@ class Bench:
         """Where the audit log ends now."""
         return self.plane.audit_log.stat().st_size if self.plane.audit_log.exists() else 0
 
-    def asked(self, place: int) -> list[audit.Asked]:
+    def asked(self, place: int) -> list[audit.AuditedRequest]:
         return audit.since(self.plane.audit_log, place)
 
     def create(self, name: str, *, scheduler: str = "") -> float:
@@ -164,7 +164,7 @@ def until_phase(muster: Rig, job: int, *phases: str) -> None:
     until(lambda: muster.client.job(job).phase in phases, every=1.0)
 
 
-def lists(asked: list[audit.Asked]) -> int:
+def lists(asked: list[audit.AuditedRequest]) -> int:
     return audit.lists_of_a_job(asked, attempt_label=labels.ATTEMPT.replace("/", "%2F"))
 
 

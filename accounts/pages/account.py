@@ -17,12 +17,12 @@ from accounts.audit import AuditAction
 from accounts.models import Token
 from accounts.signin import second_factor
 
-from .parts import Request, answer
+from .parts import UserRequest, answer
 
 
 @login_required
 @require_safe
-def account(request: Request) -> HttpResponse:
+def account(request: UserRequest) -> HttpResponse:
     memberships = list(request.user.memberships.select_related("team").order_by("team__name"))
     valid = request.user.tokens.valid().count()
     context = {"memberships": memberships, "tokens": valid, "has_factor": second_factor.is_asked(request.user)}

@@ -13,7 +13,7 @@ from accounts.filters import AuditFilters
 from accounts.models import AuditEntry, Team
 from accounts.permissions import Act, require, require_platform_admin
 
-from .parts import Request, allowed, answer
+from .parts import UserRequest, allowed, answer
 
 PAGE = 50
 
@@ -58,7 +58,7 @@ def as_text(values: dict[str, object], name: str) -> str:
 
 @login_required
 @require_safe
-def of_team(request: Request, team: str) -> HttpResponse:
+def of_team(request: UserRequest, team: str) -> HttpResponse:
     found = members.readable_team(request.user, team)
     allowed(lambda: require(request.user, Act.MANAGE, found))
     return _page(request, AuditEntry.objects.filter(team=found), found)
@@ -66,13 +66,13 @@ def of_team(request: Request, team: str) -> HttpResponse:
 
 @login_required
 @require_safe
-def of_all(request: Request) -> HttpResponse:
+def of_all(request: UserRequest) -> HttpResponse:
     """Show every entry, including those of no team: sign-ins and failed ones."""
     allowed(lambda: require_platform_admin(request.user, "read the audit of every team"))
     return _page(request, AuditEntry.objects.all(), None)
 
 
-def _page(request: Request, entries: QuerySet[AuditEntry], team: Team | None) -> HttpResponse:
+def _page(request: UserRequest, entries: QuerySet[AuditEntry], team: Team | None) -> HttpResponse:
     filters = AuditFilters(request.GET, entries)
     entries = filters.qs
     before = request.GET.get("before", "")

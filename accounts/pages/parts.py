@@ -14,7 +14,7 @@ from accounts.signin import flow
 from common.errors import Conflict, InvalidInput, NotAllowed
 
 
-class Request(HttpRequest):
+class UserRequest(HttpRequest):
     """The request that a page behind `login_required` receives; for types only."""
 
     user: User

@@ -13,12 +13,12 @@ from accounts.models import SecondFactor, User
 from accounts.signin import second_factor, session_list
 from common.errors import Conflict, InvalidInput
 
-from .parts import Request, answer, knows_password, text
+from .parts import UserRequest, answer, knows_password, text
 
 
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
-def page(request: Request) -> HttpResponse:
+def page(request: UserRequest) -> HttpResponse:
     codes: list[str] = []
     if act := ACTS.get(request.POST.get("act", "")):
         try:
@@ -44,11 +44,11 @@ def _context(user: User, codes: list[str]) -> dict[str, Any]:
     }
 
 
-def _begin(request: Request) -> None:
+def _begin(request: UserRequest) -> None:
     second_factor.begin(request.user)
 
 
-def _confirm(request: Request) -> list[str]:
+def _confirm(request: UserRequest) -> list[str]:
     if not knows_password(request):
         return []
     codes = second_factor.confirm(request.user, text(request, "code"))
@@ -56,23 +56,23 @@ def _confirm(request: Request) -> list[str]:
     return codes
 
 
-def _codes(request: Request) -> list[str]:
+def _codes(request: UserRequest) -> list[str]:
     return second_factor.new_codes(request.user) if knows_password(request) else []
 
 
-def _remove(request: Request) -> None:
+def _remove(request: UserRequest) -> None:
     if knows_password(request):
         second_factor.remove(request.user, by=request.user)
         _end_others(request)
         messages.success(request, "Your second factor was removed; from now on you sign in with your password only.")
 
 
-def _end_others(request: Request) -> None:
+def _end_others(request: UserRequest) -> None:
     """End the user's other sessions: they did not sign in the way that is now required."""
     session_list.end_others(request.user, this=request.session.session_key)
 
 
-ACTS: dict[str, Callable[[Request], list[str] | None]] = {
+ACTS: dict[str, Callable[[UserRequest], list[str] | None]] = {
     "begin": _begin,
     "confirm": _confirm,
     "codes": _codes,

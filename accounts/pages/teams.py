@@ -13,12 +13,12 @@ from accounts import members
 from accounts.models import Role, Team
 from accounts.permissions import Act, is_platform_admin, may, role_in
 
-from .parts import Request, answer, attempt, text
+from .parts import UserRequest, answer, attempt, text
 
 
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
-def teams(request: Request) -> HttpResponse:
+def teams(request: UserRequest) -> HttpResponse:
     if request.method == "POST":
         name = text(request, "name")
         if attempt(request, lambda: members.make_team(name=name, by=request.user), done=f"Team {name} was created."):
@@ -36,7 +36,7 @@ def teams(request: Request) -> HttpResponse:
 
 @login_required
 @require_safe
-def team(request: Request, team: str) -> HttpResponse:
+def team(request: UserRequest, team: str) -> HttpResponse:
     found = members.readable_team(request.user, team)
     context = {
         "team": found,
@@ -51,7 +51,7 @@ def team(request: Request, team: str) -> HttpResponse:
 
 @login_required
 @require_POST
-def set_member(request: Request, team: str) -> HttpResponse:
+def set_member(request: UserRequest, team: str) -> HttpResponse:
     username, role = text(request, "username"), text(request, "role")
     if question := _question(request, team, username, role, f"Make {username} a {role}?"):
         return question
@@ -64,7 +64,7 @@ def set_member(request: Request, team: str) -> HttpResponse:
 
 @login_required
 @require_POST
-def remove_member(request: Request, team: str) -> HttpResponse:
+def remove_member(request: UserRequest, team: str) -> HttpResponse:
     username = text(request, "username")
     if question := _question(request, team, username, None, f"Remove {username} from {team}?"):
         return question
@@ -77,7 +77,7 @@ def remove_member(request: Request, team: str) -> HttpResponse:
 
 @login_required
 @require_POST
-def make_service_account(request: Request, team: str) -> HttpResponse:
+def make_service_account(request: UserRequest, team: str) -> HttpResponse:
     name, role = text(request, "name"), text(request, "role")
 
     def change(found: Team) -> Any:
@@ -88,7 +88,7 @@ def make_service_account(request: Request, team: str) -> HttpResponse:
 
 @login_required
 @require_POST
-def remove_service_account(request: Request, team: str) -> HttpResponse:
+def remove_service_account(request: UserRequest, team: str) -> HttpResponse:
     username = text(request, "username")
 
     def change(found: Team) -> Any:
@@ -97,7 +97,7 @@ def remove_service_account(request: Request, team: str) -> HttpResponse:
     return _change(request, team, change, f"{username} and its tokens were removed.")
 
 
-def _question(request: Request, name: str, username: str, role: str | None, asked: str) -> HttpResponse | None:
+def _question(request: UserRequest, name: str, username: str, role: str | None, asked: str) -> HttpResponse | None:
     """Return a page that asks before something is lost that only others can give back; None if nothing is."""
     team = members.readable_team(request.user, name)
     if request.POST.get("sure") or not may(request.user, Act.MANAGE, team):
@@ -107,7 +107,7 @@ def _question(request: Request, name: str, username: str, role: str | None, aske
     return answer(request, template="accounts/question.html", context=context) if losses else None
 
 
-def _change(request: Request, name: str, change: Callable[[Team], Any], done: str) -> HttpResponse:
+def _change(request: UserRequest, name: str, change: Callable[[Team], Any], done: str) -> HttpResponse:
     """Change a team and redirect to it, or to the list for users who removed themselves.
 
     404 for users who may not read the team, 403 for those who may only read it.

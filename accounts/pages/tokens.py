@@ -14,7 +14,7 @@ from accounts.models import TOKEN_DAYS, Scope, Token, User
 from accounts.permissions import Act, teams_where
 from common.errors import InvalidInput, NotAllowed
 
-from .parts import Request, answer, attempt
+from .parts import UserRequest, answer, attempt
 
 SHOWN = 100
 DAYS = [(7, "a week"), (30, "a month"), (TOKEN_DAYS, "three months"), (tokens.MOST_DAYS, "a year")]
@@ -56,7 +56,7 @@ class TokenForm(forms.Form):
 
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
-def page(request: Request) -> HttpResponse:
+def page(request: UserRequest) -> HttpResponse:
     if request.method != "POST":
         asked = {"service_account": request.GET.get("for", "")}
         return _page(request, TokenForm(initial=asked, user=request.user))
@@ -75,7 +75,7 @@ def page(request: Request) -> HttpResponse:
 
 @login_required
 @require_POST
-def revoke(request: Request, pk: int) -> HttpResponse:
+def revoke(request: UserRequest, pk: int) -> HttpResponse:
     token = get_object_or_404(tokens.visible(request.user), pk=pk)
     attempt(request, lambda: tokens.revoke(token=token, by=request.user), done=f"Token {token.name} was revoked.")
     return redirect("account-tokens")
@@ -90,7 +90,7 @@ def programs(user: User) -> list[str]:
 
 
 def _page(
-    request: Request, form: TokenForm, *, made: Token | None = None, text: str = "", status: int = 200
+    request: UserRequest, form: TokenForm, *, made: Token | None = None, text: str = "", status: int = 200
 ) -> HttpResponse:
     rows = tokens.visible(request.user).order_by("revoked_at", "-id")[:SHOWN]
     ordered = sorted(rows, key=lambda token: not token.is_valid)

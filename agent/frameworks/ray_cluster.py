@@ -37,7 +37,7 @@ _ACTORS_ALIVE, _ACTORS_WAITING = (2,), (0, 1, 3)
 
 
 @dataclass(frozen=True)
-class Request:
+class ResourceRequest:
     """What waits for a place: `count` times `amounts`, each on one node, and each on another one if `is_spread`."""
 
     what: str
@@ -50,7 +50,7 @@ class Request:
         return f"{self.what} {self.count} {_words(self.amounts)}"
 
 
-def unplaceable(requests: Sequence[Request], nodes: Sequence[Mapping[str, float]]) -> Dict[str, str]:
+def unplaceable(requests: Sequence[ResourceRequest], nodes: Sequence[Mapping[str, float]]) -> Dict[str, str]:
     """Return a line for each request that would not fit if the nodes were empty, by the request's key."""
     found = {}
     for one in requests:
@@ -60,13 +60,13 @@ def unplaceable(requests: Sequence[Request], nodes: Sequence[Mapping[str, float]
     return found
 
 
-def _room(node: Mapping[str, float], request: Request) -> int:
+def _room(node: Mapping[str, float], request: ResourceRequest) -> int:
     """Return how often a node could hold what is asked for, were it empty."""
     fits = min((int(node.get(name, 0) / amount + 1e-6) for name, amount in request.amounts.items()), default=1)
     return min(fits, 1) if request.is_spread else fits
 
 
-def _line(request: Request, nodes: Sequence[Mapping[str, float]], *, room: int) -> str:
+def _line(request: ResourceRequest, nodes: Sequence[Mapping[str, float]], *, room: int) -> str:
     asked = _words(request.amounts)
     if room:
         where = " on different nodes" if request.is_spread else ""
@@ -140,9 +140,10 @@ def _alive(state: Any) -> List[Any]:
     return [one for one in state.node_states if one.status != _DEAD]
 
 
-def _requests(state: Any) -> List[Request]:
+def _requests(state: Any) -> List[ResourceRequest]:
     found = [
-        Request("a task or an actor", dict(one.request.resources_bundle)) for one in state.pending_resource_requests
+        ResourceRequest("a task or an actor", dict(one.request.resources_bundle))
+        for one in state.pending_resource_requests
     ]
     for group in state.pending_gang_resource_requests:
         bundles = [dict(one.resources_bundle) for one in group.requests]
@@ -236,7 +237,7 @@ class Agent:
             self._socket = None
 
 
-def of_group(bundles: Sequence[Mapping[str, float]], *, strategy: str) -> List[Request]:
+def of_group(bundles: Sequence[Mapping[str, float]], *, strategy: str) -> List[ResourceRequest]:
     """Return what a placement group asks for: equal bundles together, and all on one node with STRICT_PACK."""
     if strategy == "STRICT_PACK":
         total: Counter[str] = Counter()
@@ -245,7 +246,7 @@ def of_group(bundles: Sequence[Mapping[str, float]], *, strategy: str) -> List[R
         bundles = [total]
     counts = Counter(tuple(sorted(one.items())) for one in bundles)
     is_spread = strategy == "STRICT_SPREAD"
-    return [Request("a placement group", dict(one), count, is_spread) for one, count in counts.items()]
+    return [ResourceRequest("a placement group", dict(one), count, is_spread) for one, count in counts.items()]
 
 
 def _say(words: str) -> None:

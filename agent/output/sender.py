@@ -19,7 +19,7 @@ LOGGED_REFUSALS = 20
 Command = dict  # {"do": "stop"}; unknown ones are ignored, so that a newer control plane works with an older agent
 
 
-class Sender(threading.Thread):
+class BatchSender(threading.Thread):
     """Retry forever while the replica runs; `finish` sets a deadline."""
 
     def __init__(

@@ -54,7 +54,7 @@ def start(*, process: str, collector: str, share: float, headers: str) -> "SdkTr
     """Return a tracer whose spans go to `collector`; `share` of the traces that begin here is recorded."""
     connection_created.connect(watch_statements)
     return SdkTracer(
-        Sender(_exporter(collector, headers), collector=collector, reason=_Reasons().take),
+        SpanSender(_exporter(collector, headers), collector=collector, reason=_Reasons().take),
         resource=Resource.create(
             {
                 "service.name": "muster",
@@ -84,7 +84,7 @@ def _exporter(collector: str, headers: str) -> OTLPSpanExporter:
 class SdkTracer:
     """A traces.Tracer. Ending a span never waits: a thread of OpenTelemetry's processor sends them."""
 
-    def __init__(self, sender: "Sender", **provider: Any):
+    def __init__(self, sender: "SpanSender", **provider: Any):
         self._sender = sender
         self._provider = TracerProvider(shutdown_on_exit=False, **provider)
         self._provider.add_span_processor(
@@ -151,7 +151,7 @@ def _named(facts: Facts) -> dict[str, str | int]:
     return {ATTRIBUTES[name]: value for name, value in facts.items() if value != ""}
 
 
-class Sender(SpanExporter):
+class SpanSender(SpanExporter):
     """Send spans to a collector; after a failure rest, and log once a minute how many were lost and why.
 
     Runs in the thread of OpenTelemetry's batch processor. What ends while it rests and does not fit into that one's

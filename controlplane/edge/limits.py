@@ -95,7 +95,7 @@ def most_bytes(path: str, *, kind: bytes = b"") -> int:
 
 
 @dataclass(frozen=True)
-class Sender:
+class Caller:
     """Whose token or session came with a request; `may_send`: whether they may store more than `SMALL` bytes there."""
 
     key: bytes
@@ -125,10 +125,10 @@ class Bounded:
         headers = dict(scope["headers"])
         path, kind = scope["path"], headers.get(b"content-type", b"")
 
-        async def ask() -> Sender | None:
+        async def ask() -> Caller | None:
             if path.startswith("/agent/"):
                 agent = agent_sender(scope)
-                return Sender(agent) if agent else None
+                return Caller(agent) if agent else None
             shown = headers.get(b"authorization", b"").decode("latin-1"), session_key(headers.get(b"cookie", b""))
             if not any(shown):
                 return None
@@ -160,7 +160,7 @@ class Intake:
         self,
         scope: MutableMapping[str, Any],
         receive: Receive,
-        ask: Callable[[], Awaitable[Sender | None]],
+        ask: Callable[[], Awaitable[Caller | None]],
         unfinished: Counter[bytes],
         *,
         most: int,
@@ -170,7 +170,7 @@ class Intake:
         self.most, self.announced = most, announced
         self.taken, self.counted, self.began = 0, 0, asyncio.get_running_loop().time()
         self.has_begun = self.has_ended = False
-        self.sender: Sender | None = None
+        self.sender: Caller | None = None
         self.checked_at = 0.0
 
     async def __call__(self) -> Message:
@@ -222,7 +222,7 @@ class Intake:
         others = self.unfinished[sender.key] - self.counted
         return 429 if others + size > FOLDERS_AT_ONCE * _folder_bytes() else 0
 
-    async def _known(self) -> Sender | None:
+    async def _known(self) -> Caller | None:
         """Return the sender, None once its credentials are not valid; asks at most every `CHECK_SECONDS`."""
         if self.sender is None or self._elapsed() - self.checked_at >= CHECK_SECONDS:
             found, self.checked_at = await self.ask(), self._elapsed()
@@ -324,7 +324,7 @@ def _announced(text: bytes) -> int:
     return int(text) if text.isdigit() else 0
 
 
-def _sender(path: str, authorization: str, session: str) -> Sender | None:
+def _sender(path: str, authorization: str, session: str) -> Caller | None:
     """Return who sends this, by a valid token or session; the exact permission is checked later, once the team is known."""
     try:
         by_token = path.startswith("/api/") and authorization
@@ -332,7 +332,7 @@ def _sender(path: str, authorization: str, session: str) -> Sender | None:
         if user is None:
             return None
         teams = teams_where(user, _limit_of(path).act)
-        return Sender(b"user %d" % user.pk, may_send=teams is None or bool(teams))
+        return Caller(b"user %d" % user.pk, may_send=teams is None or bool(teams))
     finally:
         if not connection.in_atomic_block:
             connection.close()  # to the pool: nothing else would do so in this thread

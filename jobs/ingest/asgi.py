@@ -23,7 +23,7 @@ from jobs.core.batch import MAX_BATCH_BYTES
 
 from . import turns
 from .agent_tokens import bearer
-from .handler import Answer, answer, refused
+from .handler import AgentAnswer, answer, refused
 
 PATH = "/agent/v1/batches"
 THREADS = 2  # they take turns waiting for database and disk; more would only take CPU time from pages
@@ -60,7 +60,7 @@ class AgentDoor:
         else:
             await self.app(scope, receive, send)
 
-    async def _answer(self, headers: dict[bytes, bytes], receive: Receive) -> Answer:
+    async def _answer(self, headers: dict[bytes, bytes], receive: Receive) -> AgentAnswer:
         """Answer one request. The identity is checked before the content, and the size before the bytes."""
         identity = bearer(headers.get(b"authorization", b"").decode("latin-1"))
         if identity is None:
@@ -93,12 +93,12 @@ class AgentDoor:
         if not self.bytes_of[who]:
             del self.bytes_of[who]
 
-    def _slowed(self, one: Answer) -> Answer:
+    def _slowed(self, one: AgentAnswer) -> AgentAnswer:
         if self.waiting > BUSY and one.status == 200:
             one.content["commands"].append({"do": "slow", "seconds": SLOW_SECONDS})
         return one
 
-    async def _apply(self, identity: AgentIdentity, receive: Receive, *, who: str) -> Answer:
+    async def _apply(self, identity: AgentIdentity, receive: Receive, *, who: str) -> AgentAnswer:
         try:
             body = await asyncio.wait_for(_body(receive), BODY_SECONDS)
         except TimeoutError:
@@ -134,7 +134,7 @@ _SAFE = {
 }
 
 
-async def _send(send: Send, one: Answer) -> None:
+async def _send(send: Send, one: AgentAnswer) -> None:
     content = json.dumps(one.content).encode()
     headers = {"Content-Type": one.kind, "Content-Length": str(len(content)), **_SAFE, **one.headers}
     pairs = [(name.lower().encode(), value.encode()) for name, value in headers.items()]

@@ -24,25 +24,25 @@ _warned: dict[str, float] = {}
 
 
 @dataclass(frozen=True)
-class Answer:
+class AgentAnswer:
     status: int
     content: dict[str, Any]
     kind: str = "application/json"
     headers: dict[str, str] = field(default_factory=dict)
 
 
-def refused(status: int, title: str, *, retry_after: int = 0, **more: Any) -> Answer:
+def refused(status: int, title: str, *, retry_after: int = 0, **more: Any) -> AgentAnswer:
     headers = {"Retry-After": str(retry_after)} if retry_after else {}
-    return Answer(status, {"title": title, "status": status, **more}, "application/problem+json", headers)
+    return AgentAnswer(status, {"title": title, "status": status, **more}, "application/problem+json", headers)
 
 
-def answer(identity: AgentIdentity, body: bytes) -> Answer:
+def answer(identity: AgentIdentity, body: bytes) -> AgentAnswer:
     """Apply a batch. Every error has an answer: without one an agent retries for ever."""
     try:
         batch = parse(body)
         measures.lag.observe(max(0.0, time.time() - batch.sent_at))
         ack, commands = apply.apply_batch(identity=identity, batch=batch)
-        return Answer(200, {"ack": ack, "time": time.time(), "commands": commands})
+        return AgentAnswer(200, {"ack": ack, "time": time.time(), "commands": commands})
     except NotAllowed as error:
         return refused(403, str(error))
     except apply.NothingHere as error:

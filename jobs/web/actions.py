@@ -20,7 +20,7 @@ from jobs.logs import retention
 from jobs.models import Job
 
 from .detail import common, state_context
-from .parts import Request, answer, readable_job, whole
+from .parts import HtmxRequest, answer, readable_job, whole
 
 INTENTS: dict[str, Callable[..., Any]] = {
     "cancel": services.cancel,
@@ -35,7 +35,7 @@ SHOWN_REFUSALS = 5
 
 @login_required
 @require_POST
-def act(request: Request, pk: int, verb: str) -> HttpResponse:
+def act(request: HtmxRequest, pk: int, verb: str) -> HttpResponse:
     job = readable_job(request, pk=pk)
     service = INTENTS[verb]
     if verb == "cancel" and request.POST.get("now"):
@@ -57,7 +57,7 @@ def act(request: Request, pk: int, verb: str) -> HttpResponse:
 
 @login_required
 @require_POST
-def resubmit(request: Request, pk: int) -> HttpResponse:
+def resubmit(request: HtmxRequest, pk: int) -> HttpResponse:
     job = readable_job(request, pk=pk)
     try:
         return redirect("job", pk=services.resubmit(job=job, by=request.user)[0].pk)
@@ -70,7 +70,7 @@ def resubmit(request: Request, pk: int) -> HttpResponse:
 
 @login_required
 @require_POST
-def bulk(request: Request) -> HttpResponse:
+def bulk(request: HtmxRequest) -> HttpResponse:
     """Do one thing with all jobs chosen in the list, and say how it went."""
     verb, numbers = request.POST.get("act", ""), [whole(text) for text in request.POST.getlist("job")[:MOST_CHOSEN]]
     if verb not in BULK:
@@ -100,14 +100,14 @@ def bulk(request: Request) -> HttpResponse:
 
 @login_required
 @require_POST
-def delete_log(request: Request, pk: int) -> HttpResponse:
+def delete_log(request: HtmxRequest, pk: int) -> HttpResponse:
     job = readable_job(request, pk=pk)
     if notice := _attempt(retention.delete_log, job, request):
         messages.error(request, notice)
     return redirect("job", pk=pk)
 
 
-def _attempt(service: Callable[..., Any], job: Job, request: Request) -> str:
+def _attempt(service: Callable[..., Any], job: Job, request: HtmxRequest) -> str:
     """Call the service; return why it was refused, "" if it succeeded."""
     try:
         service(job=job, by=request.user)

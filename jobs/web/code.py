@@ -16,7 +16,7 @@ from workspaces import reading
 from workspaces.difference import Change, Difference
 from workspaces.manifest import Entry
 
-from .parts import Context, Request, answer, readable_job, whole
+from .parts import Context, HtmxRequest, answer, readable_job, whole
 
 SHOWN_FILES = 2000
 SHOWN_LINES = 10_000
@@ -48,7 +48,7 @@ class Shown:
 
 @login_required
 @require_safe
-def code(request: Request, pk: int) -> HttpResponse:
+def code(request: HtmxRequest, pk: int) -> HttpResponse:
     job = readable_job(request, pk=pk)
     context: Context = {"job": job, "others": _with_code(request, job)[:OFFERED_JOBS]}
     if job.workspace is not None:
@@ -60,7 +60,7 @@ def code(request: Request, pk: int) -> HttpResponse:
     return answer(request, template="jobs/code.html", context=context)
 
 
-def _code_context(request: Request, *, job: Job) -> Context:
+def _code_context(request: HtmxRequest, *, job: Job) -> Context:
     assert job.workspace is not None
     entries = reading.entries(job.workspace)
     if path := request.GET.get("file"):
@@ -98,7 +98,7 @@ def _shown(job: Job, entries: Iterable[Entry], *, path: str) -> Shown:
     return Shown(path, entry.size, lines[:SHOWN_LINES], cut)
 
 
-def _other(request: Request, *, job: Job) -> Job | None:
+def _other(request: HtmxRequest, *, job: Job) -> Job | None:
     """Return the job to compare with: the one in the URL, else the previous one of the same name."""
     asked = request.GET.get("with")
     if asked is None:
@@ -112,7 +112,7 @@ def _other(request: Request, *, job: Job) -> Job | None:
     return other if other.workspace_id else None
 
 
-def _with_code(request: Request, job: Job) -> QuerySet[Job]:
+def _with_code(request: HtmxRequest, job: Job) -> QuerySet[Job]:
     """Return other jobs of the team whose code can be read, newest first."""
     jobs = Job.objects.readable_by(request.user).filter(team=job.team).exclude(pk=job.pk)
     return jobs.exclude(workspace=None).exclude(workspace__manifest="").select_related("workspace").order_by("-pk")

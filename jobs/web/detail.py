@@ -22,8 +22,8 @@ from jobs.models import Delivery, Job, JobEvent, RankState
 from . import present
 from .logs import opening_context
 from .look import gpu_use
-from .metrics import Asked, Zoom, drawn
-from .parts import Context, Part, Request, answer, named_part, readable_job, tell_address, whole
+from .metrics import ChartQuery, Zoom, drawn
+from .parts import Context, HtmxRequest, Part, answer, named_part, readable_job, tell_address, whole
 from .phases import bar, legs
 from .rank_map import RankMap, rank_map
 from .ranks import Matrix, matrix
@@ -36,7 +36,7 @@ LISTED = 100
 
 @login_required
 @require_safe
-def detail(request: Request, pk: int) -> HttpResponse:
+def detail(request: HtmxRequest, pk: int) -> HttpResponse:
     job = readable_job(request, pk=pk)
     part = named_part(request, parts=PARTS)
     context = common(request, job=job)
@@ -49,7 +49,7 @@ def detail(request: Request, pk: int) -> HttpResponse:
     return response
 
 
-def common(request: Request, *, job: Job) -> Context:
+def common(request: HtmxRequest, *, job: Job) -> Context:
     """Return the context shared by all parts. `is_live` decides whether elements have triggers."""
     asked = whole(request.GET.get("attempt"))
     attempt = asked if asked is not None and 1 <= asked <= job.attempt else job.attempt
@@ -61,7 +61,7 @@ def common(request: Request, *, job: Job) -> Context:
     }
 
 
-def state_context(request: Request, *, job: Job) -> Context:
+def state_context(request: HtmxRequest, *, job: Job) -> Context:
     history = list(_history(job).values_list("kind", "phase", "at", "attempt", "message"))
     attempt = common(request, job=job)["attempt"]
     is_old = attempt != job.attempt
@@ -95,7 +95,7 @@ def state_context(request: Request, *, job: Job) -> Context:
     }
 
 
-def ranks_context(request: Request, *, job: Job) -> Context:
+def ranks_context(request: HtmxRequest, *, job: Job) -> Context:
     attempt = common(request, job=job)["attempt"]
     as_list, is_large, start = request.GET.get("view") == "list", job.world_size > MAP_ABOVE, 0
     now = timezone.now()
@@ -125,7 +125,7 @@ def _head(job: Job, attempt: int) -> Context:
     return {"progress": progress([job]).get(job.pk), "gpu_use": gpu_use(job, attempt)}
 
 
-def charts_context(request: Request, *, job: Job) -> Context:
+def charts_context(request: HtmxRequest, *, job: Job) -> Context:
     attempt = common(request, job=job)["attempt"]
     failed = failures.first_failing_rank(job, attempt)
     chosen = ranks_chosen(request)
@@ -134,7 +134,7 @@ def charts_context(request: Request, *, job: Job) -> Context:
     other = Job.objects.readable_by(request.user).filter(pk=with_other).first() if with_other else None
     wanted = request.GET.get("smooth", "")
     smooth = wanted if wanted in SMOOTH else ""
-    asked = Asked(
+    asked = ChartQuery(
         page=whole(request.GET.get("metrics")) or 1, pinned=pinned, failed=failed, zoom=zoom_of(request.GET.get("zoom", "")),
         is_log=request.GET.get("scale") == "log", smooth=float(smooth or 0), other=other,
     )  # fmt: skip
@@ -169,14 +169,14 @@ def zoom_of(text: str) -> Zoom | None:
     return Zoom(low, high, by_step=not found[2]) if low < high else None
 
 
-def ranks_chosen(request: Request) -> list[int]:
+def ranks_chosen(request: HtmxRequest) -> list[int]:
     """Return the ranks in the URL: ?ranks=3,7 for the charts, ?rank=5 for the log. Malformed numbers are ignored."""
     words = [*request.GET.get("ranks", "").replace(",", " ").split()[:MAX_RANKS], request.GET.get("rank")]
     found = (whole(text) for text in words)
     return list(dict.fromkeys(rank for rank in found if rank is not None))
 
 
-def events_context(request: Request, *, job: Job) -> Context:
+def events_context(request: HtmxRequest, *, job: Job) -> Context:
     has_deliveries = Exists(
         Delivery.objects.filter(job=job)
     )  # evaluated once: most jobs have no webhook, and need no query more
@@ -185,7 +185,7 @@ def events_context(request: Request, *, job: Job) -> Context:
     return {"events": events, "deliveries": list(deliveries) if events and events[0].has_deliveries else []}
 
 
-def about_context(request: Request, *, job: Job) -> Context:
+def about_context(request: HtmxRequest, *, job: Job) -> Context:
     return {
         "command": shlex.join(job.command),
         "cli": f"muster logs -f {job.pk}",

@@ -35,7 +35,7 @@ from queues.readable import readable_queues
 
 from .look import IDLE, is_silent
 from .parts import Context as Values
-from .parts import Part, Request, answer, named_part, unchanged, whole
+from .parts import HtmxRequest, Part, answer, named_part, unchanged, whole
 
 PAGE = 100
 MOST_PAGE = 1000
@@ -116,13 +116,13 @@ class Row:
 
 
 @require_safe
-def home(request: Request) -> HttpResponse:
+def home(request: HtmxRequest) -> HttpResponse:
     return redirect("jobs")
 
 
 @login_required
 @require_safe
-def jobs(request: Request) -> HttpResponse:
+def jobs(request: HtmxRequest) -> HttpResponse:
     part = named_part(request, parts=PARTS)
     context = _context(request)
     known = _known(request) if part else None
@@ -134,7 +134,7 @@ def jobs(request: Request) -> HttpResponse:
     return answer(request, template=part.template if part else "jobs/list.html", context=context)
 
 
-def _context(request: Request) -> Values:
+def _context(request: HtmxRequest) -> Values:
     readable = Job.objects.readable_by(request.user)
     filters = PageFilters(request.GET, readable, request=request)
     asked = filters.values
@@ -171,7 +171,7 @@ def _context(request: Request) -> Values:
     }
 
 
-def _first(request: Request, *, has_queue: bool) -> str:
+def _first(request: HtmxRequest, *, has_queue: bool) -> str:
     """Return what somebody without any job can do first: submit, queue, look or ask."""
     if not has_queue:
         return "queue" if is_platform_admin(request.user) else "ask"
@@ -211,7 +211,7 @@ class PageFilters(JobFilters):
         return jobs.filter(Q(name__icontains=text) | Q(user__username__icontains=text) | Q(pk=number or 0))
 
 
-def _page(found: JobQuerySet, request: Request, order: str) -> JobQuerySet:
+def _page(found: JobQuerySet, request: HtmxRequest, order: str) -> JobQuerySet:
     before = whole(request.GET.get("before"), most=10**17) if not order else None
     found = found.filter(pk__lt=before) if before is not None else found
     return found.select_related("team", "queue", "user").order_by(*ORDERS[order])
@@ -277,7 +277,7 @@ def _drawn(row: Row, template: Any) -> Drawn:
     return Drawn(row.job.pk, f"{zlib.crc32(_TICKING.sub('', html).encode()):08x}", html)
 
 
-def _known(request: Request) -> dict[int, str]:
+def _known(request: HtmxRequest) -> dict[int, str]:
     """Return the rows that the page has, by id in their order; empty if it does not say so."""
     pairs = (word.partition("=") for word in request.headers.get(KNOWN_HEADER, "").split(",")[: PAGE + 1])
     return {number: version for text, _, version in pairs if (number := whole(text, most=10**17)) is not None}

@@ -23,7 +23,7 @@ from jobs.logs import reader, search
 from jobs.logs.reader import EVERYBODY, LAUNCHER, Source
 from jobs.models import Job, Rank
 
-from .parts import Context, Request, answer, readable_job, target_id, tell_address, unchanged, whole
+from .parts import Context, HtmxRequest, answer, readable_job, target_id, tell_address, unchanged, whole
 
 TAIL = 500
 MOST_LINE = 2**31 - 1
@@ -43,7 +43,7 @@ class Choice:
 
 @login_required
 @require_safe
-def log_page(request: Request, pk: int) -> HttpResponse:
+def log_page(request: HtmxRequest, pk: int) -> HttpResponse:
     """Return the page, its pane, or the lines that a follower has not seen yet."""
     job = readable_job(request, pk=pk)
     if target_id(request) == "log-tail":
@@ -57,7 +57,7 @@ def log_page(request: Request, pk: int) -> HttpResponse:
     return _with_address(answer(request, template=template, context=log_context(request, job=job)), request, job=job)
 
 
-def _with_address(response: HttpResponse, request: Request, *, job: Job) -> HttpResponse:
+def _with_address(response: HttpResponse, request: HtmxRequest, *, job: Job) -> HttpResponse:
     """Let the address of a job's page say whose log is open, so that it can be reloaded and sent to somebody."""
     now = {}
     if text := _asked(request):
@@ -70,7 +70,7 @@ def _with_address(response: HttpResponse, request: Request, *, job: Job) -> Http
     return response
 
 
-def opening_context(request: Request, *, job: Job) -> Context:
+def opening_context(request: HtmxRequest, *, job: Job) -> Context:
     """Return the log as a job's page opens it: where the attempt failed and the URL says nothing else, at what failed.
 
     The end of everybody's log is then the launchers' own report.
@@ -85,12 +85,12 @@ def opening_context(request: Request, *, job: Job) -> Context:
     return _opened(request, job, source, attempt)
 
 
-def log_context(request: Request, *, job: Job) -> Context:
+def log_context(request: HtmxRequest, *, job: Job) -> Context:
     """Return the live end of the log, or a page of lines after the cursor in the URL."""
     return _opened(request, job, *chosen(request, job=job))
 
 
-def _opened(request: Request, job: Job, source: Source, attempt: int) -> Context:
+def _opened(request: HtmxRequest, job: Job, source: Source, attempt: int) -> Context:
     only = attempt if attempt != job.attempt else None
     cursor, line = request.GET.get("cursor", ""), whole(request.GET.get("line"), most=MOST_LINE)
     page = _after(job, source=source, cursor=cursor, only=only) if cursor else None
@@ -111,7 +111,7 @@ def _after(job: Job, *, source: Source, cursor: str, only: int | None) -> reader
         return None
 
 
-def _followed(request: Request, *, job: Job) -> Context:
+def _followed(request: HtmxRequest, *, job: Job) -> Context:
     """Return lines up to the present; if they exceed a page, the last of them, with a link to the skipped ones."""
     source, attempt = chosen(request, job=job)
     only = attempt if attempt != job.attempt else None
@@ -135,7 +135,7 @@ def _lines(job: Job, page: reader.LogPage, *, attempt: int) -> Context:
     return {"lines": page.lines, "cursor": page.cursor, "is_log_live": is_live}
 
 
-def _pane(request: Request, job: Job, source: Source, attempt: int) -> Context:
+def _pane(request: HtmxRequest, job: Job, source: Source, attempt: int) -> Context:
     """Return the context around the lines: whose log it is, and which others there are."""
     numbers = list(
         Rank.objects.filter(job=job, attempt=attempt).order_by("rank").values_list("rank", flat=True)[: MAX_LINKS + 1]
@@ -161,7 +161,7 @@ def _pane(request: Request, job: Job, source: Source, attempt: int) -> Context:
     }
 
 
-def chosen(request: Request, *, job: Job) -> tuple[Source, int]:
+def chosen(request: HtmxRequest, *, job: Job) -> tuple[Source, int]:
     """Return (whose lines, attempt) from the URL; malformed values are ignored."""
     text = request.GET.get("rank", "")
     rank = LAUNCHER if text in ("launcher", "-1") else whole(text)
@@ -202,7 +202,7 @@ def _choices(job: Job, numbers: list[int], *, source: Source, only: int | None) 
 
 @login_required
 @require_safe
-def log_find(request: Request, pk: int) -> HttpResponse:
+def log_find(request: HtmxRequest, pk: int) -> HttpResponse:
     """Return the lines of the whole log that contain the given text, in the pane or as a page of its own."""
     job = readable_job(request, pk=pk)
     asked = _asked(request)
@@ -213,12 +213,12 @@ def log_find(request: Request, pk: int) -> HttpResponse:
     return _with_address(answer(request, template=template, context=context), request, job=job)
 
 
-def _asked(request: Request) -> str:
+def _asked(request: HtmxRequest) -> str:
     """Return the text to search for."""
     return request.GET.get("q", "").replace("\0", "").strip()[:MOST_ASKED]
 
 
-def _found(request: Request, *, job: Job, asked: str) -> Context:
+def _found(request: HtmxRequest, *, job: Job, asked: str) -> Context:
     source, attempt = chosen(request, job=job)
     start, is_regex, problem = request.GET.get("start", ""), "re" in request.GET, ""
     where: dict[str, Any] = {
@@ -252,7 +252,7 @@ def _found(request: Request, *, job: Job, asked: str) -> Context:
 
 @login_required
 @require_safe
-def log_file(request: Request, pk: int) -> StreamingHttpResponse:
+def log_file(request: HtmxRequest, pk: int) -> StreamingHttpResponse:
     """Stream all lines of one attempt as text. Terminal colours are left out, as on the page."""
     job = readable_job(request, pk=pk)
     source, attempt = chosen(request, job=job)

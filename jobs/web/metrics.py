@@ -53,7 +53,7 @@ class Zoom:
 
 
 @dataclass(frozen=True)
-class Asked:
+class ChartQuery:
     """What a page's address says of its charts. `smooth`: from 0 to below 1. `other`: a job drawn beside this one."""
 
     page: int = 1
@@ -65,7 +65,7 @@ class Asked:
     other: Job | None = None
 
 
-ALL = Asked()
+ALL = ChartQuery()
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class Drawing:
         return self.page + 1 if self.last < self.total else None
 
 
-def drawn(job: Job, *, attempt: int, asked: Asked = ALL) -> Drawing:
+def drawn(job: Job, *, attempt: int, asked: ChartQuery = ALL) -> Drawing:
     """Return at most MAX_NAMES series, including the system's.
 
     Up to MAX_RANKS ranks have a line each. Of more, the spread over all of them is drawn, with lines for the pinned ones
@@ -156,7 +156,7 @@ class Source:
         return all(step is not None for step in (*points, *(one.step for one in self.spread.get(name, ()))))
 
 
-def _source(job: Job, attempt: int, names: Sequence[str], asked: Asked) -> Source:
+def _source(job: Job, attempt: int, names: Sequence[str], asked: ChartQuery) -> Source:
     start = metrics.began(job=job, attempt=attempt, names=names)
     window = _window(job, attempt, names, asked.zoom, start)
     of: dict[str, Any] = {"job": job, "attempt": attempt}
@@ -198,7 +198,7 @@ def _by_name(found: Iterable[metrics.Series]) -> dict[str, list[metrics.Series]]
 # -- how it is drawn
 
 
-def _draw(name: str, source: Source, asked: Asked, beside: Source) -> Drawn | None:
+def _draw(name: str, source: Source, asked: ChartQuery, beside: Source) -> Drawn | None:
     """Return a chart; None if nothing was reported within the zoom."""
     title, unit = _SYSTEM.get(name, (name, _NUMBER))
     by_step = source.by_step(name) and (not beside.has(name) or beside.by_step(name))

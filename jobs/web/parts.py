@@ -18,7 +18,7 @@ Context = dict[str, Any]
 LARGEST = 2**31 - 1  # of a rank, an attempt, a line or a page; the limit of their columns
 
 
-class Request(HttpRequest):
+class HtmxRequest(HttpRequest):
     """A request to a page behind `login_required` and the htmx middleware; for types only."""
 
     user: User
@@ -33,23 +33,23 @@ class Part:
     context: Callable[..., Context]
 
 
-def readable_job(request: Request, *, pk: int) -> Job:
+def readable_job(request: HtmxRequest, *, pk: int) -> Job:
     """Return the job; 404 if the user may not read it, so that its existence is not revealed."""
     jobs = Job.objects.readable_by(request.user).select_related("team", "queue", "user", "workspace")
     return get_object_or_404(jobs, pk=pk)
 
 
-def target_id(request: Request) -> str:
+def target_id(request: HtmxRequest) -> str:
     """Return the id of the element that an htmx request is to fill, empty for a whole page. htmx sends `section#ranks`."""
     return (request.htmx.target or "").rpartition("#")[2] if request.htmx else ""
 
 
-def named_part(request: Request, *, parts: Mapping[str, Part]) -> Part | None:
+def named_part(request: HtmxRequest, *, parts: Mapping[str, Part]) -> Part | None:
     """Return the part that an htmx request asks for; None means the whole page."""
     return parts.get(target_id(request))
 
 
-def answer(request: Request, *, template: str, context: Context, status: int = 200) -> HttpResponse:
+def answer(request: HtmxRequest, *, template: str, context: Context, status: int = 200) -> HttpResponse:
     """Render an answer that is never cached.
 
     One URL has several answers, and neither a proxy nor the back button may serve one in place of another.
@@ -71,7 +71,7 @@ def uncached(response: HttpResponse) -> HttpResponse:
 
 
 def tell_address(
-    response: HttpResponse, request: Request, *, job: Job, names: Iterable[str], now: Mapping[str, str]
+    response: HttpResponse, request: HtmxRequest, *, job: Job, names: Iterable[str], now: Mapping[str, str]
 ) -> None:
     """Let the address of a job's open page say what it shows, so that it can be reloaded and sent to somebody.
 

@@ -23,7 +23,7 @@ from queues import services
 from queues.models import Resource
 from queues.readable import readable_queues
 
-from .parts import Context, Request, answer, target_id, whole
+from .parts import Context, HtmxRequest, answer, target_id, whole
 
 SHOWN = 200  # waiting jobs, and running ones
 
@@ -59,7 +59,7 @@ class NewQueueForm(QueueForm):
 
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
-def make(request: Request) -> HttpResponse:
+def make(request: HtmxRequest) -> HttpResponse:
     if not is_platform_admin(request.user):
         raise PermissionDenied("Only platform administrators can create queues; ask one of them.")
     if request.method != "POST":
@@ -73,7 +73,7 @@ def make(request: Request) -> HttpResponse:
 
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
-def edit(request: Request, name: str) -> HttpResponse:
+def edit(request: HtmxRequest, name: str) -> HttpResponse:
     """Show a queue, and change it. What a change would do to jobs is shown before it is saved."""
     queue = get_object_or_404(with_use(readable_queues(request.user)), name=name)
     if target_id(request) == "consequence":
@@ -96,7 +96,7 @@ def edit(request: Request, name: str) -> HttpResponse:
     return redirect("queues")
 
 
-def _set_ceiling(request: Request, queue: Any) -> HttpResponse:
+def _set_ceiling(request: HtmxRequest, queue: Any) -> HttpResponse:
     """Set the ceiling of the queue's team; an empty field is no ceiling."""
     entered, reason = request.POST.get("ceiling", "").strip(), request.POST.get("reason", "").strip()
     slots = None if not entered else whole(entered, most=services.MOST_SLOTS)
@@ -125,7 +125,7 @@ def _would_do(queue: Any, form: QueueForm) -> Context:
     return {"consequences": consequences(queue, slots=slots, is_open=is_open), "seen": f"{slots} {is_open}"}
 
 
-def _change(request: Request, queue: Any, form: QueueForm) -> bool:
+def _change(request: HtmxRequest, queue: Any, form: QueueForm) -> bool:
     try:
         row = services.change(queue=queue, by=request.user, **form.cleaned_data)
     except InvalidInput as error:
@@ -138,7 +138,7 @@ def _change(request: Request, queue: Any, form: QueueForm) -> bool:
     return True
 
 
-def _made(request: Request, form: NewQueueForm) -> bool:
+def _made(request: HtmxRequest, form: NewQueueForm) -> bool:
     try:
         asked = {name: value for name, value in form.cleaned_data.items() if name != "reason"}
         row = services.make(by=request.user, **asked)
@@ -155,12 +155,12 @@ def _made(request: Request, form: NewQueueForm) -> bool:
     return False
 
 
-def _new_page(request: Request, form: NewQueueForm, status: int = 200) -> HttpResponse:
+def _new_page(request: HtmxRequest, form: NewQueueForm, status: int = 200) -> HttpResponse:
     return answer(request, template="queues/new.html", context={"form": form}, status=status)
 
 
 def _page(
-    request: Request, queue: Any, form: QueueForm | None, *, would_do: Context | None = None, status: int = 200
+    request: HtmxRequest, queue: Any, form: QueueForm | None, *, would_do: Context | None = None, status: int = 200
 ) -> HttpResponse:  # fmt: skip
     """Return the page of a queue; without a form for those who may not change it."""
     waiting = in_order(Job.objects.waiting().filter(queue=queue)).select_related("user")

@@ -16,7 +16,7 @@ from jobs.models import Job
 from queues.models import Queue
 from queues.readable import readable_queues
 
-from .parts import Context, Part, Request, answer, named_part
+from .parts import Context, HtmxRequest, Part, answer, named_part
 
 _HOLDING = sorted(lifecycle.HOLDS_QUOTA)
 
@@ -55,12 +55,12 @@ class Usage:
 
 @login_required
 @require_safe
-def queues(request: Request) -> HttpResponse:
+def queues(request: HtmxRequest) -> HttpResponse:
     part = named_part(request, parts=PARTS)
     return answer(request, template=part.template if part else "queues/list.html", context=_context(request))
 
 
-def _context(request: Request) -> Context:
+def _context(request: HtmxRequest) -> Context:
     found = list(readable_queues(request.user).order_by("team__name", "name"))
     managed = teams_where(request.user, Act.MANAGE)
     editable = {queue.pk for queue in found if managed is None or queue.team_id in managed}

@@ -23,7 +23,7 @@ from workspaces.models import Workspace
 
 from . import plan
 from .forms import RECENT, SubmitForm, from_job, submittable_queues
-from .parts import Context, Request, answer, readable_job, target_id, whole
+from .parts import Context, HtmxRequest, answer, readable_job, target_id, whole
 from .queues import usages
 
 DRAWN = 16  # nodes, and ranks per node, that the preview draws
@@ -31,7 +31,7 @@ DRAWN = 16  # nodes, and ranks per node, that the preview draws
 
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
-def new(request: Request) -> HttpResponse:
+def new(request: HtmxRequest) -> HttpResponse:
     if request.method == "POST":
         return _show_plan(request) if "show" in request.POST else _submit(request)
     if target_id(request) == "shape":
@@ -43,7 +43,7 @@ def new(request: Request) -> HttpResponse:
     return _show(request, form=form)
 
 
-def _submit(request: Request) -> HttpResponse:
+def _submit(request: HtmxRequest) -> HttpResponse:
     form = SubmitForm(request.POST, request.FILES, user=request.user)
     if form.is_valid():
         if job := _make(request, form):
@@ -56,7 +56,7 @@ def _submit(request: Request) -> HttpResponse:
     return _show(request, form=form, status=422)
 
 
-def _look_further(request: Request, form: SubmitForm) -> None:
+def _look_further(request: HtmxRequest, form: SubmitForm) -> None:
     """Add what else is wrong with a form that has errors already, and keep the files that came with it."""
     known = set(form.errors)
     if form.cleaned_data.get("queue") is None:
@@ -68,7 +68,7 @@ def _look_further(request: Request, form: SubmitForm) -> None:
         services.preview(user=request.user, queue=form.cleaned_data["queue"], sent=form.sent(), workspace=code)
 
 
-def _show_plan(request: Request) -> HttpResponse:
+def _show_plan(request: HtmxRequest) -> HttpResponse:
     """Show what a submission would start, or everything that is wrong with it. Nothing is created but uploaded code."""
     form = SubmitForm(request.POST, request.FILES, user=request.user)
     found = None
@@ -91,7 +91,7 @@ def _show_plan(request: Request) -> HttpResponse:
     return _show(request, form=form, status=200 if found else 422, more=context)
 
 
-def _planned(request: Request, form: SubmitForm) -> services.Preview | None:
+def _planned(request: HtmxRequest, form: SubmitForm) -> services.Preview | None:
     """Return the plan; None with every problem at its field. Code that is yet to be uploaded is not looked into."""
     with _problems_at_fields(form):
         has_files = form.cleaned_data["code"] != "upload" or form.uploads()
@@ -102,7 +102,7 @@ def _planned(request: Request, form: SubmitForm) -> services.Preview | None:
     return None
 
 
-def _make(request: Request, form: SubmitForm) -> Job | None:
+def _make(request: HtmxRequest, form: SubmitForm) -> Job | None:
     """Return the job, or None with every problem at its field. Uploaded files are kept either way."""
     with _problems_at_fields(form):
         code = _code(request, form)
@@ -134,7 +134,7 @@ def _problems_at_fields(form: SubmitForm, *, known: Container[str] = ()) -> Iter
         raise PermissionDenied(str(error)) from error
 
 
-def _code(request: Request, form: SubmitForm) -> Workspace | None:
+def _code(request: HtmxRequest, form: SubmitForm) -> Workspace | None:
     match form.cleaned_data["code"]:
         case "earlier":
             chosen: Workspace | None = form.cleaned_data["workspace"]
@@ -148,13 +148,13 @@ def _code(request: Request, form: SubmitForm) -> Workspace | None:
     return None
 
 
-def _stored(request: Request, form: SubmitForm) -> Workspace:
+def _stored(request: HtmxRequest, form: SubmitForm) -> Workspace:
     stored = packing.store_files(team=form.cleaned_data["queue"].team, by=request.user, files=form.uploads())
     form.keep(stored)
     return stored
 
 
-def _initial(request: Request) -> dict[str, Any]:
+def _initial(request: HtmxRequest) -> dict[str, Any]:
     queue = _queue_named(request)
     fresh = {"idempotency_key": secrets.token_urlsafe(16), "queue": queue.pk if queue else None}
     if named := request.GET.get("framework"):  # a link, and the way to its fields without JavaScript
@@ -167,7 +167,7 @@ def _initial(request: Request) -> dict[str, Any]:
     )
 
 
-def _queue_named(request: Request) -> Queue | None:
+def _queue_named(request: HtmxRequest) -> Queue | None:
     """Return the queue named in the link, or the one this user used last."""
     name = request.GET.get("queue", "").replace("\0", "")
     queues = submittable_queues(request.user)
@@ -177,7 +177,7 @@ def _queue_named(request: Request) -> Queue | None:
 
 
 def _show(
-    request: Request, *, form: SubmitForm, status: int = 200, more: Context | None = None, template: str = "jobs/new.html"
+    request: HtmxRequest, *, form: SubmitForm, status: int = 200, more: Context | None = None, template: str = "jobs/new.html"
 ) -> HttpResponse:  # fmt: skip
     values = {name: form[name].value() for name in ("queue", "nodes", "nproc_per_node", "framework")}
     recent = list(form.workspaces.select_related("team", "created_by")[:RECENT])
@@ -200,7 +200,7 @@ def _with_chosen(recent: list[Workspace], form: SubmitForm) -> list[Workspace]:
     return [*form.workspaces.filter(pk=chosen), *recent]
 
 
-def shape(request: Request, *, data: Any) -> Context:
+def shape(request: HtmxRequest, *, data: Any) -> Context:
     """Return what the numbers mean: "2 x 2 = 4 ranks", and whether they fit now, later or never.
 
     A framework may start one rank in a replica whatever its devices: then slots and ranks differ.

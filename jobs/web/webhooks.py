@@ -17,7 +17,7 @@ from jobs.models import Delivery, Webhook
 from jobs.webhooks import services
 from jobs.webhooks.events import Choice
 
-from .parts import Context, Request, answer, whole
+from .parts import Context, HtmxRequest, answer, whole
 
 SHOWN = 50
 COLUMNS = (
@@ -60,7 +60,7 @@ class NewWebhookForm(WebhookForm):
 
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
-def webhooks(request: Request, team: str) -> HttpResponse:
+def webhooks(request: HtmxRequest, team: str) -> HttpResponse:
     """List a team's webhooks, and make one. Its secret is in the answer to that, and in no other."""
     found, _ = services.of_team(request.user, team)
     if request.method != "POST":
@@ -80,7 +80,7 @@ def webhooks(request: Request, team: str) -> HttpResponse:
 
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
-def webhook(request: Request, team: str, name: str) -> HttpResponse:
+def webhook(request: HtmxRequest, team: str, name: str) -> HttpResponse:
     """Show one webhook with its history; the posted `act` says what to do with it."""
     found = services.one_of(request.user, team, name)
     if request.method != "POST":
@@ -103,7 +103,7 @@ def webhook(request: Request, team: str, name: str) -> HttpResponse:
     return redirect("team-webhook", team=team, name=name)
 
 
-def _act(request: Request, found: Webhook, act: str) -> str:
+def _act(request: HtmxRequest, found: Webhook, act: str) -> str:
     """Do what was posted and return what to say. Raises Conflict."""
     match act:
         case "test":
@@ -125,7 +125,7 @@ def _act(request: Request, found: Webhook, act: str) -> str:
     raise Http404("there is no such action")
 
 
-def _change(request: Request, found: Webhook) -> HttpResponse:
+def _change(request: HtmxRequest, found: Webhook) -> HttpResponse:
     form = WebhookForm(request.POST)
     if form.is_valid():
         try:
@@ -137,7 +137,7 @@ def _change(request: Request, found: Webhook) -> HttpResponse:
     return _page(request, found, form, status=422)
 
 
-def _require_admin(request: Request, team: Team) -> None:
+def _require_admin(request: HtmxRequest, team: Team) -> None:
     try:
         require(request.user, Act.MANAGE, team)
     except NotAllowed as error:
@@ -149,7 +149,7 @@ def _form_of(found: Webhook) -> WebhookForm:
     return WebhookForm(initial=values)
 
 
-def _list(request: Request, team: Team, form: WebhookForm, *, status: int = 200, **made: Any) -> HttpResponse:
+def _list(request: HtmxRequest, team: Team, form: WebhookForm, *, status: int = 200, **made: Any) -> HttpResponse:
     context = {
         "team": team,
         "rows": Webhook.objects.filter(team=team),
@@ -161,7 +161,9 @@ def _list(request: Request, team: Team, form: WebhookForm, *, status: int = 200,
     return answer(request, template="webhooks/list.html", context=context, status=status)
 
 
-def _page(request: Request, found: Webhook, form: WebhookForm, *, status: int = 200, secret: str = "") -> HttpResponse:
+def _page(
+    request: HtmxRequest, found: Webhook, form: WebhookForm, *, status: int = 200, secret: str = ""
+) -> HttpResponse:
     before = whole(request.GET.get("before"), most=2**62)
     deliveries = Delivery.objects.filter(webhook=found).select_related("job").only(*COLUMNS).order_by("-id")
     rows = list((deliveries if before is None else deliveries.filter(pk__lt=before))[: SHOWN + 1])

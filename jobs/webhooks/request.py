@@ -22,7 +22,7 @@ TRIED = 3  # addresses of one name
 
 
 @dataclass(frozen=True)
-class Answer:
+class SendResult:
     """How a request ended. `status` is None without an answer; `error` is "" where it was received."""
 
     status: int | None
@@ -43,17 +43,17 @@ def tls() -> ssl.SSLContext:
     return context
 
 
-def post(target: Target, addresses: list[str], *, body: bytes, headers: Mapping[str, str]) -> Answer:
+def post(target: Target, addresses: list[str], *, body: bytes, headers: Mapping[str, str]) -> SendResult:
     """Send a body to the first of the addresses that accepts a connection. Never raises for what a receiver does."""
     try:
         return asyncio.run(_post(target, addresses, body, headers))
     except TimeoutError:
-        return Answer(None, f"no answer within {SECONDS:.0f} s")
+        return SendResult(None, f"no answer within {SECONDS:.0f} s")
     except httpx.HTTPError as error:
-        return Answer(None, _words(error))
+        return SendResult(None, _words(error))
 
 
-async def _post(target: Target, addresses: list[str], body: bytes, headers: Mapping[str, str]) -> Answer:
+async def _post(target: Target, addresses: list[str], body: bytes, headers: Mapping[str, str]) -> SendResult:
     *others, last = addresses[:TRIED]
     async with asyncio.timeout(SECONDS), _client() as client:
         for address in others:
@@ -70,7 +70,7 @@ def _client() -> httpx.AsyncClient:
 
 async def _ask(
     client: httpx.AsyncClient, target: Target, address: str, body: bytes, headers: Mapping[str, str]
-) -> Answer:
+) -> SendResult:
     """Ask the address itself. The name stays in Host, and is what the certificate must be for."""
     url = target.url.copy_with(host=address)
     named = {**headers, "Host": target.url.netloc.decode("ascii")}
@@ -84,15 +84,15 @@ async def _ask(
         return _answer(response)
 
 
-def _answer(response: httpx.Response) -> Answer:
+def _answer(response: httpx.Response) -> SendResult:
     status = response.status_code
     if response.is_success:
-        return Answer(status)
+        return SendResult(status)
     if response.is_redirect or 300 <= status < 400:
-        return Answer(status, f"answered {status}, a redirect, which is not followed; enter the final URL")
+        return SendResult(status, f"answered {status}, a redirect, which is not followed; enter the final URL")
     wait = response.headers.get("Retry-After", "")
     seconds = min(int(wait[:6]), MOST_WAIT) if wait.isascii() and wait.isdecimal() else 0
-    return Answer(status, f"answered {status}", seconds, is_final=status == httpx.codes.GONE)
+    return SendResult(status, f"answered {status}", seconds, is_final=status == httpx.codes.GONE)
 
 
 def _words(error: httpx.HTTPError) -> str:

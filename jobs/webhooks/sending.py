@@ -25,7 +25,7 @@ from common.telemetry import measures, traces
 from jobs.models import Delivery, Webhook
 
 from . import addresses, sealing, signing, slack
-from .request import Answer, post
+from .request import SendResult, post
 
 LEASE = timedelta(seconds=30)  # longer than a request and the look-up before it take
 # Seconds before the next try; a delivery whose last one fails as well is given up, after about 21 hours.
@@ -89,7 +89,7 @@ def claim(webhook: int, *, now: datetime) -> Claim | None:
     return Claim(row.pk, row.webhook, message_id(row), row.payload, row.tries, row.next_try_at)
 
 
-def deliver(found: Claim) -> Answer:
+def deliver(found: Claim) -> SendResult:
     """Send a claimed delivery and record how that ended."""
     db_connections.give_back()
     with traces.span("webhook"):
@@ -109,7 +109,7 @@ def body_of(webhook: Webhook, payload: dict[str, Any]) -> bytes:
     return json.dumps(shape, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def record(found: Claim, answer: Answer, *, now: datetime) -> None:
+def record(found: Claim, answer: SendResult, *, now: datetime) -> None:
     """Write how a try ended. A late failure changes nothing once it was claimed or sent again; a late success counts."""
     rows = Delivery.objects.filter(pk=found.delivery, delivered_at=None)
     if answer.is_received:
@@ -148,20 +148,20 @@ def forget(*, now: datetime) -> int:
             return count
 
 
-def _send(found: Claim, *, now: datetime) -> Answer:
+def _send(found: Claim, *, now: datetime) -> SendResult:
     """Send it, signed anew: the time is part of what is signed."""
     webhook = found.webhook
     if not webhook.is_active:
-        return Answer(None, OFF, is_final=True)
+        return SendResult(None, OFF, is_final=True)
     try:
         target = addresses.parse(sealing.url_of(webhook))
         reachable = addresses.reachable(target)
         body = body_of(webhook, found.payload)
         signed = signing.headers(uid=found.uid, at=now, body=body, secrets=sealing.secrets_of(webhook, now=now))
     except InvalidInput as error:
-        return Answer(None, "; ".join(problem.message for problem in error.problems))
+        return SendResult(None, "; ".join(problem.message for problem in error.problems))
     except MusterError as error:
-        return Answer(None, str(error))
+        return SendResult(None, str(error))
     headers = {"Content-Type": "application/json", "User-Agent": "Muster-Webhooks/1", **signed}
     with faultpoints.around("deliveries.send"):
         return post(target, reachable, body=body, headers=headers)

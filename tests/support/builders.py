@@ -16,7 +16,7 @@ from jobs.control.store import DjangoStore
 from jobs.core.agent_identity import AgentIdentity
 from jobs.core.batch import Batch, Item
 from jobs.ingest.agent_tokens import bearer
-from jobs.ingest.handler import Answer, answer, refused
+from jobs.ingest.handler import AgentAnswer, answer, refused
 from jobs.models import Job
 from queues.models import Queue
 
@@ -92,7 +92,7 @@ def batch(seq: int, *items: Item) -> Batch:
     return Batch(seq, 0.0, items)
 
 
-def deliver(token: str, body: bytes) -> Answer:
+def deliver(token: str, body: bytes) -> AgentAnswer:
     """Send a batch as an agent does, bypassing the socket and threads of AgentDoor, within the test's transaction."""
     found = bearer(f"Bearer {token}")
     return answer(found, body) if found else refused(401, "this is not an agent's token")

@@ -18,14 +18,14 @@ F = TypeVar("F", bound=Callable[..., Any])
 M_contra = TypeVar("M_contra", contravariant=True)
 
 
-class Answer(Protocol):
+class ServerModel(Protocol):
     """A model: it keeps what the server sent."""
 
     @property
     def raw(self) -> Json: ...
 
 
-A = TypeVar("A", bound=Answer)
+A = TypeVar("A", bound=ServerModel)
 
 
 @dataclass(frozen=True)

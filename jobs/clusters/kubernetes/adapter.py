@@ -48,7 +48,7 @@ ASKED_SECONDS = 10.0  # until pods that were deleted, but do not show it, are de
 VISIT_SECONDS = 2.0  # how long an observation may be reused by the deletion in the same visit
 
 
-class Asked(NamedTuple):
+class DeletionRequest(NamedTuple):
     """When deletion of an attempt's pods was requested: before the call and after it, in seconds since the epoch."""
 
     began: float
@@ -68,7 +68,7 @@ class KubernetesCluster(View):
         self.control_url = site.control_url
         self._agent_file = agent
         self.launcher: Launcher | None = None
-        self._asked: dict[Key, Asked] = {}
+        self._asked: dict[Key, DeletionRequest] = {}
         self._looked: tuple[Attempt, float] | None = None
         self._sizes: tuple[Size, ...] = ()
         self._sized_at, self._sizing = 0.0, threading.Lock()
@@ -228,7 +228,7 @@ class KubernetesCluster(View):
         if not is_asked and found.is_any_alive:
             now = self._clock()
             kept = {key: one for key, one in self._asked.items() if now < one.answered + TOMBSTONE_SECONDS}
-            self._asked = {**kept, (run, attempt): Asked(began, now, is_now)}
+            self._asked = {**kept, (run, attempt): DeletionRequest(began, now, is_now)}
         if tombstone is not None:
             self.owners.put(tombstone)
 

@@ -12,7 +12,7 @@ from common import faultpoints
 from common.errors import Refused, Sealed, Unreachable
 from jobs.core.plan import Plan, Role
 
-from .api.answers import NEVER, Answer, need, need_created
+from .api.answers import NEVER, ApiAnswer, need, need_created
 from .api.client import METADATA, METADATA_LIST, Api
 from .api.parallel import Limit, each
 from .build import labels, manifests
@@ -60,7 +60,7 @@ class Launcher:
         missing = places if is_new else await self._missing(plan, owner, places)
         by_name = {role.name: role for role in plan.roles}
 
-        async def create(place: tuple[str, int]) -> Answer:
+        async def create(place: tuple[str, int]) -> ApiAnswer:
             body = self._pod(plan, by_name[place[0]], place[1], owner=owner)
             with faultpoints.around("kube.pod"):
                 return await self._create("pods", body)
@@ -153,7 +153,7 @@ class Launcher:
 
         return [place for place in places if not is_there(place)]
 
-    async def _settle(self, plan: Plan, place: tuple[str, int], answer: Answer, *, owner: str) -> None:
+    async def _settle(self, plan: Plan, place: tuple[str, int], answer: ApiAnswer, *, owner: str) -> None:
         name = _pod_name(plan, place)
         if answer.is_good:
             self.created(answer.thing)
@@ -169,11 +169,11 @@ class Launcher:
         else:
             raise Refused(f"pod {name} exists and is not Muster's; delete it")
 
-    async def _read(self, kind: str, name: str) -> Answer:
+    async def _read(self, kind: str, name: str) -> ApiAnswer:
         with faultpoints.around("kube.read"):
             return await self.api.call("GET", f"{self._path(kind)}/{name}")
 
-    async def _create(self, kind: str, body: Manifest) -> Answer:
+    async def _create(self, kind: str, body: Manifest) -> ApiAnswer:
         answer = await self._post(kind, body)
         if answer.lacks_right:
             answer = await self._ask_again(kind, body, denied=answer)
@@ -182,10 +182,10 @@ class Launcher:
             raise Unreachable(answer.words)
         return answer
 
-    async def _post(self, kind: str, body: Manifest) -> Answer:
+    async def _post(self, kind: str, body: Manifest) -> ApiAnswer:
         return await self.api.call("POST", self._path(kind), body=body, accept=METADATA)
 
-    async def _ask_again(self, kind: str, body: Manifest, *, denied: Answer) -> Answer:
+    async def _ask_again(self, kind: str, body: Manifest, *, denied: ApiAnswer) -> ApiAnswer:
         """Return the answer of a server that has read its roles. One that has just started denies everything.
 
         Raises Unreachable while it is not ready.

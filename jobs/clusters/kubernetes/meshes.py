@@ -14,7 +14,7 @@ from common import faultpoints
 from common.errors import Refused, Unreachable
 from jobs.core.plan import Plan, Role
 
-from .api.answers import Answer, need, need_created
+from .api.answers import ApiAnswer, need, need_created
 from .api.client import METADATA, METADATA_LIST, Api
 from .api.objects import get, items
 from .build import labels, manifests
@@ -82,7 +82,7 @@ class Meshes:
         shape = await self.need_shape()
         body = manifests.mesh(plan, role, site=self.site, owner=owner, agent=agent, takes_template=shape)
         with faultpoints.around("mesh.create"):
-            answer: Answer = await self.post("monarchmeshes", body)
+            answer: ApiAnswer = await self.post("monarchmeshes", body)
         if not answer.is_there_already:
             need_created(answer, f"MonarchMesh {role.name}")
             return

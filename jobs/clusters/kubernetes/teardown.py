@@ -10,7 +10,7 @@ from typing import Any
 from common import faultpoints
 
 from . import meshes
-from .api.answers import Answer, need
+from .api.answers import ApiAnswer, need
 from .api.client import JSON, METADATA_LIST, Api
 from .api.parallel import Limit, each
 from .build import labels, manifests
@@ -113,7 +113,7 @@ async def _keep_names(owner: Owner, *, api: Api, path: str) -> None:
 
 
 async def _delete_each(pods: list[Pod], *, api: Api, path: str, seconds: int) -> None:
-    async def delete(pod: Pod) -> Answer:
+    async def delete(pod: Pod) -> ApiAnswer:
         body = _options(seconds, uid=pod.uid)
         with faultpoints.around("kube.remove"):
             return await api.call("DELETE", f"{path}/pods/{pod.name}", body=body)
@@ -142,7 +142,7 @@ async def _close(attempt: Attempt, *, api: Api, path: str) -> Owner | None:
     return read_owner(need(answer, f"closing attempt {attempt.number}"))
 
 
-def _need_gone(answer: Answer, what: str) -> None:
+def _need_gone(answer: ApiAnswer, what: str) -> None:
     """Accept 404, gone already, and 409, the name belongs to another object by now, which is not ours."""
     if answer.status not in (404, 409):
         need(answer, what)

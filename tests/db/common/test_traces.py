@@ -52,7 +52,7 @@ def kept(monkeypatch):
     """This process makes spans, which come here; `stop_tracing` waits for them."""
     monkeypatch.setattr(trace_export, "GATHER_SECONDS", 0.01)
     kept = Kept()
-    traces.use(trace_export.SdkTracer(trace_export.Sender(kept, collector="http://c", reason=lambda: "it said no")))
+    traces.use(trace_export.SdkTracer(trace_export.SpanSender(kept, collector="http://c", reason=lambda: "it said no")))
     trace_export.watch_statements(connection=connection)
     yield kept
     kept.gate.set()

@@ -121,7 +121,7 @@ def test_a_late_failure_does_not_undo_a_newer_try(lab, hook, receiver, deliver):
     (webhook,) = sending.due(now, most=1)
     slow = sending.claim(webhook, now=now)
     deliver(now + sending.LEASE)
-    sending.record(slow, request.Answer(500, "answered 500"), now=now)
+    sending.record(slow, request.SendResult(500, "answered 500"), now=now)
     assert Delivery.objects.get().state == "delivered"
 
 
@@ -135,9 +135,9 @@ def test_a_late_failure_of_before_it_was_sent_again_does_not_count_as_the_new_on
     fresh = sending.claim(webhook.pk, now=timezone.now())
     assert slow.tries == fresh.tries == 1
     before = Delivery.objects.values().get()
-    sending.record(slow, request.Answer(410, "answered 410", is_final=True), now=now)
+    sending.record(slow, request.SendResult(410, "answered 410", is_final=True), now=now)
     assert Delivery.objects.values().get() == before
-    sending.record(fresh, request.Answer(500, "answered 500"), now=timezone.now())
+    sending.record(fresh, request.SendResult(500, "answered 500"), now=timezone.now())
     assert Delivery.objects.get().status_code == 500
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent.frameworks.ray_cluster import Request, of_group, unplaceable
+from agent.frameworks.ray_cluster import ResourceRequest, of_group, unplaceable
 
 HEAD = {"memory": 13350594970.0, "node:__internal_head__": 1.0}
 WORKER = {"CPU": 2.0, "GPU": 1.0, "memory": 12956002304.0}
@@ -10,7 +10,7 @@ NODES = [HEAD, WORKER, {**WORKER, "GPU": 4.0}]
 TASK = "a task or an actor"
 
 
-def lines(*requests: Request, nodes=NODES) -> list[str]:
+def lines(*requests: ResourceRequest, nodes=NODES) -> list[str]:
     return list(unplaceable(requests, nodes).values())
 
 
@@ -18,11 +18,11 @@ def lines(*requests: Request, nodes=NODES) -> list[str]:
     "amounts", [{}, {"CPU": 2.0}, {"GPU": 4.0, "CPU": 1.0}, {"GPU": 0.5}, {"memory": 12956002304.0}]
 )
 def test_what_fits_an_empty_node_may_wait(amounts):
-    assert lines(Request(TASK, amounts)) == []
+    assert lines(ResourceRequest(TASK, amounts)) == []
 
 
 def test_a_request_that_fits_no_node_is_named_with_the_node_that_has_most():
-    (line,) = lines(Request(TASK, {"CPU": 1.0, "GPU": 8.0}))
+    (line,) = lines(ResourceRequest(TASK, {"CPU": 1.0, "GPU": 8.0}))
     assert (
         line
         == f'no node has what {TASK} asks for: {{"CPU": 1, "GPU": 8}}; the node with most has {{"CPU": 2, "GPU": 4}}'
@@ -31,18 +31,25 @@ def test_a_request_that_fits_no_node_is_named_with_the_node_that_has_most():
 
 def test_no_node_has_both_though_each_has_one():
     nodes = [{"CPU": 8.0}, {"CPU": 1.0, "GPU": 1.0}]
-    (line,) = lines(Request(TASK, {"CPU": 4.0, "GPU": 1.0}), nodes=nodes)
+    (line,) = lines(ResourceRequest(TASK, {"CPU": 4.0, "GPU": 1.0}), nodes=nodes)
     assert line.endswith('the node with most has {"CPU": 1, "GPU": 1}')
 
 
 def test_equal_requests_are_named_once():
     assert (
-        len(lines(Request(TASK, {"special": 1.0}), Request(TASK, {"special": 1.0}), Request(TASK, {"GPU": 8.0}))) == 2
+        len(
+            lines(
+                ResourceRequest(TASK, {"special": 1.0}),
+                ResourceRequest(TASK, {"special": 1.0}),
+                ResourceRequest(TASK, {"GPU": 8.0}),
+            )
+        )
+        == 2
     )
 
 
 def test_without_nodes_nothing_is_known():
-    assert lines(Request(TASK, {"CPU": 1.0}), nodes=[]) == []
+    assert lines(ResourceRequest(TASK, {"CPU": 1.0}), nodes=[]) == []
 
 
 @pytest.mark.parametrize(

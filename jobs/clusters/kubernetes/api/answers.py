@@ -17,7 +17,7 @@ NEVER = frozenset({400, 403, 404, 405, 413, 415, 422})
 
 
 @dataclass(frozen=True)
-class Answer:
+class ApiAnswer:
     """An HTTP answer. `content` is parsed only on access."""
 
     status: int
@@ -71,7 +71,7 @@ class Answer:
         return min(float(text), LONGEST_WAIT) if text.isascii() and text.isdigit() and len(text) < 6 else 1.0
 
 
-def need_created(answer: Answer, what: str) -> Mapping[str, Any]:
+def need_created(answer: ApiAnswer, what: str) -> Mapping[str, Any]:
     """Return the body of a good answer. Raises Refused for what will never work, Unreachable for the rest."""
     if answer.is_good:
         return answer.body
@@ -80,7 +80,7 @@ def need_created(answer: Answer, what: str) -> Mapping[str, Any]:
     raise Unreachable(f"{what} is not created yet: {answer.words}")
 
 
-def need(answer: Answer, what: str) -> Mapping[str, Any]:
+def need(answer: ApiAnswer, what: str) -> Mapping[str, Any]:
     """Return the body of a good answer, for reads and deletes.
 
     Raises Unreachable for every bad answer: nothing is final here, so all of them are tried again later.

@@ -22,7 +22,7 @@ from common.errors import Unreachable
 from common.telemetry import measures
 
 from ..build.options import Access
-from .answers import Answer
+from .answers import ApiAnswer
 from .decode import write
 from .session import Session, open_session
 from .watch_batching import Pause, newest
@@ -106,7 +106,7 @@ class Api:
     async def call(
         self, verb: str, path: str, *, body: Any = None, params: Mapping[str, str] | None = None,
         accept: str = JSON, kind: str = JSON, seconds: float = CALL_SECONDS,
-    ) -> Answer:  # fmt: skip
+    ) -> ApiAnswer:  # fmt: skip
         """Send one request; `kind` is the content type of the body.
 
         Raises Unreachable without an answer; judging the answer is up to the caller.
@@ -145,7 +145,7 @@ class Api:
                 read_bufsize=PARSED_BYTES,
             ) as response:
                 if response.status != 200:
-                    status = {**Answer(response.status, await response.read()).body, "code": response.status}
+                    status = {**ApiAnswer(response.status, await response.read()).body, "code": response.status}
                     yield write({"type": "ERROR", "object": status})
                     return
                 async for event in split_lines(response.content, rest and undisturbed(response, rest)):
@@ -158,7 +158,7 @@ class Api:
         if session is not None:
             await session.close()
 
-    async def _send(self, ask: _Request, line: _Line) -> Answer:
+    async def _send(self, ask: _Request, line: _Line) -> ApiAnswer:
         self.requests += 1
         began, status = time.monotonic(), "none"
         timeout = aiohttp.ClientTimeout(total=ask.seconds)
@@ -174,7 +174,7 @@ class Api:
                 server_hostname=line.session.server_name,
                 allow_redirects=False,  # do not send our credentials elsewhere
             ) as response:
-                answer = Answer(response.status, await response.read(), response.headers.get("Retry-After", ""))
+                answer = ApiAnswer(response.status, await response.read(), response.headers.get("Retry-After", ""))
                 status = str(response.status)
                 return answer
         except (aiohttp.ClientError, TimeoutError, OSError) as error:

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from common.errors import Unreachable
 
-from .answers import Answer
+from .answers import ApiAnswer
 
 T = TypeVar("T")
 FIRST, MOST = 64, 128
@@ -38,12 +38,12 @@ class Limit:
 
 async def each(
     things: Iterable[T],
-    call: Callable[[T], Awaitable[Answer]],
+    call: Callable[[T], Awaitable[ApiAnswer]],
     *,
     limit: Limit,
     seconds: float,
     stop_at: frozenset[int] = frozenset(),
-) -> list[tuple[T, Answer]]:
+) -> list[tuple[T, ApiAnswer]]:
     """Return one good or final answer for each thing. Raises Unreachable when some are left after `seconds`.
 
     Overload, server errors and lost answers are tried again: creating under a fixed name is safe to repeat. The first

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from common.errors import InvalidInput, Refused, Unreachable
-from jobs.clusters.kubernetes.api.answers import NEVER, Answer, need, need_created
+from jobs.clusters.kubernetes.api.answers import NEVER, ApiAnswer, need, need_created
 from jobs.clusters.kubernetes.api.parallel import FIRST, MOST, Limit, each
 from jobs.clusters.kubernetes.build import options
 from jobs.clusters.kubernetes.facts.pods import Owner, read_pod
@@ -14,8 +14,8 @@ from jobs.clusters.kubernetes.watch.cache import Picture
 from tests.support.builders import Clock
 
 
-def answered(status: int, body: dict, retry_after: str = "") -> Answer:
-    return Answer(status, json.dumps(body).encode(), retry_after)
+def answered(status: int, body: dict, retry_after: str = "") -> ApiAnswer:
+    return ApiAnswer(status, json.dumps(body).encode(), retry_after)
 
 
 GOOD = {"NAMESPACE": "jobs", "IMAGE": "x:1", "CONTROL_URL": "https://muster.example"}
@@ -38,7 +38,7 @@ def test_a_failed_read_is_always_retryable(status):
 
 def test_a_successful_response_that_is_not_json_is_not_read_as_a_pod():
     """For example the HTML page of a proxy."""
-    answer = Answer(201, b"<html>")
+    answer = ApiAnswer(201, b"<html>")
     assert answer.body == {"message": "<html>"}
     assert read_pod(answer.thing) is None
 

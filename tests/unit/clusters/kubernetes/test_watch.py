@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from jobs.clusters.kubernetes.api.answers import Answer
+from jobs.clusters.kubernetes.api.answers import ApiAnswer
 from jobs.clusters.kubernetes.api.client import split_lines
 from jobs.clusters.kubernetes.build import manifests
 from jobs.clusters.kubernetes.facts.pods import read_owner
@@ -63,7 +63,7 @@ def bookmark(version: int, *, is_end: bool = False) -> dict:
     return {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": str(version), "annotations": notes}}}
 
 
-def listed(version: int, *things: dict) -> Answer:
+def listed(version: int, *things: dict) -> ApiAnswer:
     return answered(200, {"metadata": {"resourceVersion": str(version)}, "items": list(things)})
 
 
