@@ -13,7 +13,7 @@ import time
 import uvloop
 
 from jobs.clusters.kubernetes.api.session import open_session
-from jobs.clusters.kubernetes.build.options import Access
+from jobs.clusters.kubernetes.build.options import ApiAccess
 
 WORD = "change"
 WIDTH = 32
@@ -26,7 +26,7 @@ def body(number: int) -> bytes:
 
 
 async def main(kubeconfig: str, namespace: str, rate: float, seconds: float, pods: list[str]) -> None:
-    session = await open_session(Access(kubeconfig))
+    session = await open_session(ApiAccess(kubeconfig))
     # The answer is not read: the form that costs the server least.
     form = {"Content-Type": PATCH, "Accept": "application/vnd.kubernetes.protobuf"}
     headers = {**form, **await session.credentials()}

@@ -21,7 +21,7 @@ from muster.jobs.models import Job
 from jobs.clusters.kubernetes.api.client import JSON
 from jobs.clusters.kubernetes.api.session import CONNECTIONS, open_session
 from jobs.clusters.kubernetes.build import labels, manifests
-from jobs.clusters.kubernetes.build.options import Access
+from jobs.clusters.kubernetes.build.options import ApiAccess
 from jobs.clusters.kubernetes.build.site import Site
 from jobs.core.plan import Host, Index, Plan, Port, Role
 from rig.plane import ControlPlane
@@ -214,7 +214,7 @@ def load() -> float:
 
 async def _post(kubeconfig: str, bodies: list[bytes]) -> None:
     """Raw aiohttp at full width. Returns when the last one was answered."""
-    session = await open_session(Access(kubeconfig))
+    session = await open_session(ApiAccess(kubeconfig))
     headers = {"Accept": JSON, "Content-Type": JSON, **await session.credentials()}
     width = asyncio.Semaphore(CONNECTIONS)
 

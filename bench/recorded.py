@@ -10,11 +10,11 @@ import time
 import uvloop
 
 from jobs.clusters.kubernetes.api.client import Api
-from jobs.clusters.kubernetes.build.options import Access
+from jobs.clusters.kubernetes.build.options import ApiAccess
 
 
 async def main(kubeconfig: str, namespace: str, file: str) -> None:
-    api = Api(Access(kubeconfig))
+    api = Api(ApiAccess(kubeconfig))
     path = f"api/v1/namespaces/{namespace}/pods"
     version = (await api.call("GET", path, params={"limit": "1"})).body["metadata"]["resourceVersion"]
     print("ready", flush=True)

@@ -9,11 +9,11 @@ import sys
 import time
 
 from jobs.clusters.kubernetes.api.client import Api
-from jobs.clusters.kubernetes.build.options import Access
+from jobs.clusters.kubernetes.build.options import ApiAccess
 
 
 async def main(kubeconfig: str, namespace: str, count: int, until: str) -> None:
-    api = Api(Access(kubeconfig))
+    api = Api(ApiAccess(kubeconfig))
     path = f"api/v1/namespaces/{namespace}/pods"
     listed = await api.call("GET", path)
     version = listed.body["metadata"]["resourceVersion"]

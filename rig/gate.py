@@ -21,7 +21,7 @@ PASSED_ON = ("Authorization", "Content-Type", "Accept")
 
 
 @dataclass
-class Trouble:
+class GateFault:
     """`when` selects requests; `answer` is (status, Retry-After), None loses the answer after the server acted."""
 
     when: Callable[[str, str], bool]
@@ -33,7 +33,7 @@ class Trouble:
 @dataclass
 class Gate:
     plane: ControlPlane | Elsewhere
-    troubles: list[Trouble] = field(default_factory=list)
+    troubles: list[GateFault] = field(default_factory=list)
     cut_watches_after: float | None = None
     held: set[str] = field(default_factory=set)  # kinds whose watches stay open but deliver nothing
     seen: Counter[str] = field(default_factory=Counter)  # "POST pods" and the like
@@ -56,11 +56,11 @@ class Gate:
         return path
 
     def refuse(self, status: int, *, verb: str, kind: str, times: int, retry_after: str = "", words: str = "") -> None:
-        self.troubles.append(Trouble(_are(verb, kind), (status, retry_after), times, words))
+        self.troubles.append(GateFault(_are(verb, kind), (status, retry_after), times, words))
 
     def lose(self, *, verb: str, kind: str, times: int) -> None:
         """Lose answers: the server acts, but the caller gets none."""
-        self.troubles.append(Trouble(_are(verb, kind), None, times))
+        self.troubles.append(GateFault(_are(verb, kind), None, times))
 
     def _do(self, work: Any) -> None:
         asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
@@ -122,7 +122,7 @@ class Gate:
             raise _cut(request) from None
         return response
 
-    def _trouble(self, verb: str, kind: str) -> Trouble | None:
+    def _trouble(self, verb: str, kind: str) -> GateFault | None:
         found = next((one for one in self.troubles if one.times > 0 and one.when(verb, kind)), None)
         if found is not None:
             found.times -= 1

@@ -119,7 +119,7 @@ def seen_of(case: Case, step: PodStep, *, run: str, attempt: int, key: tuple[str
     if len(troubles) < len(events):
         raise ValueError(f"{case.name}: an event about {step.replica} cannot be read")
     owner = pods.Owner(labels.service(run, attempt), _OWNER, 0, run, attempt, is_sealed=False, is_ending=False)
-    picture = pods.Attempt(run, attempt, owner, pods=(pod,), troubles=troubles)
+    picture = pods.AttemptObjects(run, attempt, owner, pods=(pod,), troubles=troubles)
     (seen,) = picture.replicas([key])
     return replace(seen, version=0)
 

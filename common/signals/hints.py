@@ -44,7 +44,7 @@ HEARTBEAT = "event: beat\ndata:\n\n"  # an event, not a comment: a page has to s
 Hint = tuple[int, str]  # (job, what)
 
 
-class Access(Protocol):
+class StreamAccess(Protocol):
     """What a stream was opened with: the user, and whether that access still holds (accounts/access.py)."""
 
     @property
@@ -57,7 +57,7 @@ class Access(Protocol):
 class Listener:
     """One open stream: the teams whose hints it may receive (None: all), its unsent hints, and its access."""
 
-    def __init__(self, teams: frozenset[int] | None, access: Access):
+    def __init__(self, teams: frozenset[int] | None, access: StreamAccess):
         self.teams, self.access = teams, access
         self.is_doubtful = False
         self.checked_at = time.monotonic()

@@ -48,7 +48,7 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or error.__context__
 
 
-class Trouble:
+class RedisTrouble:
     def __init__(self, clock: Callable[[], float] = time.monotonic):
         self._clock = clock
         self._lock = threading.Lock()
@@ -92,5 +92,5 @@ class WithoutRetries(logging.Filter):
 _LOST = "consumer: Connection to broker lost"  # celery/worker/consumer/consumer.py, CONNECTION_RETRY
 # With a traceback each: celery/worker/loops.py, and kombu/message.py, whose message comes again.
 _AFTERWARDS = ("Error cleaning up after event loop", "Couldn't ack")
-_trouble = Trouble()
+_trouble = RedisTrouble()
 failed, worked = _trouble.failed, _trouble.worked

@@ -71,10 +71,10 @@ got_request_exception.connect(_count_error)
 def serve(*, rows: bool = False) -> None:
     """Serve this process's metrics; `rows`: also what the database holds. Does nothing without MUSTER_METRICS."""
     measures.streams.set_function(lambda: sum(open_streams.values()))
-    measures.serve(settings.MUSTER_METRICS, Watches(), *([Rows()] if rows else []))
+    measures.serve(settings.MUSTER_METRICS, WatchMetrics(), *([Rows()] if rows else []))
 
 
-class Watches:
+class WatchMetrics:
     """How old this process's views of the clusters are."""
 
     def collect(self) -> Iterator[Gauges]:

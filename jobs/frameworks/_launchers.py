@@ -20,7 +20,7 @@ _VALUED_PYTHON_FLAGS = frozenset({"-X", "-W"})
 
 
 @dataclass(frozen=True)
-class Launcher:
+class LauncherProgram:
     """A launcher. `programs` and `modules` start it, followed by `subcommand` if it has one."""
 
     name: str
@@ -32,7 +32,7 @@ class Launcher:
 
 
 _LAUNCHERS = (
-    Launcher(
+    LauncherProgram(
         "accelerate launch",
         frozenset({"accelerate"}),
         frozenset({"accelerate", "accelerate.commands.accelerate_cli"}),
@@ -41,13 +41,13 @@ _LAUNCHERS = (
         "launch",
         frozenset({"accelerate-launch", "accelerate.commands.launch"}),
     ),
-    Launcher(
+    LauncherProgram(
         "deepspeed",
         frozenset({"deepspeed", "deepspeed.pt"}),
         frozenset({"deepspeed", "deepspeed.launcher.runner", "deepspeed.launcher.launch"}),
         "deepspeed.init_distributed() finds ranks and addresses in the environment that torchrun sets",
     ),
-    Launcher(
+    LauncherProgram(
         "lightning run",
         frozenset({"lightning", "fabric"}),
         frozenset({"lightning", "lightning.fabric.cli", "lightning_fabric.cli"}),
@@ -109,7 +109,7 @@ def complaint(command: Sequence[str]) -> str:
     )
 
 
-def _found(command: Sequence[str], wrappers: int) -> tuple[Launcher, list[str]] | None:
+def _found(command: Sequence[str], wrappers: int) -> tuple[LauncherProgram, list[str]] | None:
     """Return the launcher that a command starts and the command with torchrun in its place.
 
     It is looked for behind at most this many wrappers.
@@ -127,7 +127,7 @@ def _found(command: Sequence[str], wrappers: int) -> tuple[Launcher, list[str]] 
     return found and (found[0], [*shell, shlex.join([*assignments, *found[1]])])
 
 
-def _direct(command: Sequence[str]) -> tuple[Launcher, list[str]] | None:
+def _direct(command: Sequence[str]) -> tuple[LauncherProgram, list[str]] | None:
     module, words = module_of(command)
     program, until = program_of(command)
     rest = list(command[words or until :])

@@ -27,9 +27,9 @@ from .api.client import CALL_SECONDS, Api
 from .build import labels, manifests
 from .build.options import read as read_options
 from .facts import sizes
-from .facts.pods import Attempt, Owner, read_owner, read_pod
+from .facts.pods import AttemptObjects, Owner, read_owner, read_pod
 from .facts.sizes import Size, read_size
-from .launch import LAUNCH_SECONDS, Launcher
+from .launch import LAUNCH_SECONDS, AttemptLauncher
 from .teardown import END_SECONDS, end, end_replicas
 from .watch.cache import Key
 from .watch.informers import FRESH_SECONDS, View, owner_key, pod_key
@@ -67,9 +67,9 @@ class KubernetesCluster(View):
         super().__init__(Api(access), site, clock=clock)
         self.control_url = site.control_url
         self._agent_file = agent
-        self.launcher: Launcher | None = None
+        self.launcher: AttemptLauncher | None = None
         self._asked: dict[Key, DeletionRequest] = {}
-        self._looked: tuple[Attempt, float] | None = None
+        self._looked: tuple[AttemptObjects, float] | None = None
         self._sizes: tuple[Size, ...] = ()
         self._sized_at, self._sizing = 0.0, threading.Lock()
 
@@ -190,20 +190,20 @@ class KubernetesCluster(View):
         answer = await self.api.call("GET", "api/v1/nodes", params=fresh_enough, seconds=SIZES_CALL_SECONDS)
         return tuple(read_size(one) for one in answer.body.get("items") or ()) if answer.is_good else ()
 
-    async def _look(self, run: str, attempt: int) -> tuple[Attempt, float]:
+    async def _look(self, run: str, attempt: int) -> tuple[AttemptObjects, float]:
         """Return the attempt as the server has it now, and when it was requested."""
         at = self._clock()
         known = self.known(run, attempt)
         # A cached owner exists, or was just deleted with its pods: either way the pods are listed.
         owner = (known[0].owner if known else None) or await self._owner(run, attempt)
         if owner is None and known is not None:  # never begun: nothing to list
-            return Attempt(run, attempt, None, known[0].pods, known[0].gone), known[1]
+            return AttemptObjects(run, attempt, None, known[0].pods, known[0].gone), known[1]
         wanted = {"labelSelector": labels.selector(labels.of_attempt(run, attempt))}
         with faultpoints.around("kube.look"):
             answer = await self.api.call("GET", f"{self.path}/pods", params=wanted)
         body = need(answer, "the pods of the attempt")
         pods = tuple(pod for one in body.get("items") or [] if (pod := read_pod(one)) is not None)
-        self._looked = self._with_reports(Attempt(run, attempt, owner, pods, self.pods.gone((run, attempt)))), at
+        self._looked = self._with_reports(AttemptObjects(run, attempt, owner, pods, self.pods.gone((run, attempt)))), at
         return self._looked
 
     async def _owner(self, run: str, attempt: int) -> Owner | None:
@@ -232,7 +232,7 @@ class KubernetesCluster(View):
         if tombstone is not None:
             self.owners.put(tombstone)
 
-    def _shows_deletion(self, known: tuple[Attempt, float]) -> bool:
+    def _shows_deletion(self, known: tuple[AttemptObjects, float]) -> bool:
         """True if we deleted every pod of this attempt and the cached view is newer than that request.
 
         Then an empty view can be trusted. Pods it may miss were created since and belong to an owner that is about to
@@ -242,7 +242,7 @@ class KubernetesCluster(View):
         asked = self._asked.get((found.run, found.number))
         return found.has_live_owner and asked is not None and at > asked.began
 
-    def _just_seen(self, run: str, attempt: int) -> tuple[Attempt, float] | None:
+    def _just_seen(self, run: str, attempt: int) -> tuple[AttemptObjects, float] | None:
         """Return the observation that the same visit began with, or None.
 
         It may be reused: pods created since belong to an owner that is about to be deleted.
@@ -288,14 +288,14 @@ class KubernetesCluster(View):
                 await self._end(plan.run, number, plan.grace_seconds)
                 raise Unreachable(f"attempt {number} of {plan.run} lives again; it is ended first")
 
-    def _launching(self) -> Launcher:
+    def _launching(self) -> AttemptLauncher:
         with self._lock:
             if self.launcher is None:
                 try:
                     agent = manifests.agent_config(self._agent_file.read_bytes(), START.read_bytes())
                 except OSError as error:
                     raise Unreachable(f"the agent is missing: {error}; build it with python -m agent.build") from error
-                self.launcher = Launcher(self.api, self.site, agent, self._created)
+                self.launcher = AttemptLauncher(self.api, self.site, agent, self._created)
             return self.launcher
 
     def _created(self, thing: Any) -> None:

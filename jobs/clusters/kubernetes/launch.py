@@ -28,7 +28,7 @@ AGENT_SECONDS = 300.0  # how long the agent's ConfigMap is assumed to exist
 
 
 @dataclass
-class Launcher:
+class AttemptLauncher:
     """Creates attempts. `created` is called with each pod as the server returned it."""
 
     api: Api

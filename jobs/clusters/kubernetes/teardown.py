@@ -14,7 +14,7 @@ from .api.answers import ApiAnswer, need
 from .api.client import JSON, METADATA_LIST, Api
 from .api.parallel import Limit, each
 from .build import labels, manifests
-from .facts.pods import Attempt, Owner, Pod, read_owner
+from .facts.pods import AttemptObjects, Owner, Pod, read_owner
 
 END_SECONDS = 12.0
 # Above this many pods, the cluster's endpoint controllers process all of them for each that ends: half the cost of an
@@ -27,7 +27,7 @@ MERGE = "application/merge-patch+json"
 
 
 async def end(
-    attempt: Attempt, *, api: Api, path: str, grace_seconds: int, is_asked: bool = False, is_now: bool = False
+    attempt: AttemptObjects, *, api: Api, path: str, grace_seconds: int, is_asked: bool = False, is_now: bool = False
 ) -> Owner | None:
     """Take the next step to end an attempt. Return the tombstone if this step made it.
 
@@ -55,7 +55,7 @@ async def end(
 
 
 async def end_replicas(
-    attempt: Attempt, places: Iterable[tuple[str, int]], *, api: Api, path: str, grace_seconds: int
+    attempt: AttemptObjects, places: Iterable[tuple[str, int]], *, api: Api, path: str, grace_seconds: int
 ) -> None:
     """End the pods at these places: on lost nodes at once, else with the grace period.
 
@@ -68,14 +68,14 @@ async def end_replicas(
     await _delete_each(rest, api=api, path=path, seconds=grace_seconds + manifests.DRAIN_SECONDS)
 
 
-async def _force(attempt: Attempt, *, api: Api, path: str) -> None:
+async def _force(attempt: AttemptObjects, *, api: Api, path: str) -> None:
     """Force-delete pods on lost nodes: no kubelet can end them and report it. The node ends them when it is back."""
     stuck = [pod for pod in attempt.ours if pod.node in attempt.lost]
     if stuck:
         await _delete_each(stuck, api=api, path=path, seconds=0)
 
 
-async def _delete_all(attempt: Attempt, *, api: Api, path: str, seconds: int) -> None:
+async def _delete_all(attempt: AttemptObjects, *, api: Api, path: str, seconds: int) -> None:
     assert attempt.owner is not None
     if len(attempt.ours) > MANY_NAMES:
         await _keep_names(attempt.owner, api=api, path=path)
@@ -90,7 +90,7 @@ async def _delete_all(attempt: Attempt, *, api: Api, path: str, seconds: int) ->
     need(answer, "deleting the pods")
 
 
-async def _delete_meshes(attempt: Attempt, *, api: Api, path: str) -> None:
+async def _delete_meshes(attempt: AttemptObjects, *, api: Api, path: str) -> None:
     """Delete the attempt's MonarchMeshes, or they replace each pod that is deleted. 404: the operator was uninstalled."""
     params = {"labelSelector": labels.selector(labels.of_attempt(attempt.run, attempt.number))}
     body = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
@@ -123,7 +123,7 @@ async def _delete_each(pods: list[Pod], *, api: Api, path: str, seconds: int) ->
         _need_gone(answer, f"deleting pod {pod.name}")
 
 
-async def _delete_owner(attempt: Attempt, *, api: Api, path: str) -> None:
+async def _delete_owner(attempt: AttemptObjects, *, api: Api, path: str) -> None:
     assert attempt.owner is not None
     body = {**_options(0, uid=attempt.owner.uid), "propagationPolicy": "Background"}
     with faultpoints.around("kube.disown"):
@@ -131,7 +131,7 @@ async def _delete_owner(attempt: Attempt, *, api: Api, path: str) -> None:
     _need_gone(answer, f"deleting Service {attempt.owner.name}")
 
 
-async def _close(attempt: Attempt, *, api: Api, path: str) -> Owner | None:
+async def _close(attempt: AttemptObjects, *, api: Api, path: str) -> Owner | None:
     """Create the tombstone. If the name is still taken, the attempt is not closed yet; the next read shows by what."""
     if attempt.is_sealed:
         return None

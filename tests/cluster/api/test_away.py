@@ -9,7 +9,7 @@ import pytest
 
 from jobs import services
 from jobs.core.lifecycle import Phase
-from rig.gate import Trouble
+from rig.gate import GateFault
 from rig.plane import START_SECONDS
 from rig.world import let_see_nodes
 from tests.cluster.api.testbed import ClusterTestbed, Ledger, options
@@ -142,7 +142,7 @@ def _begin_to_launch(testbed: ClusterTestbed, gate, queue) -> None:
     def is_late(verb: str, kind: str) -> bool:
         return (verb, kind) == ("POST", "pods") and gate.seen["POST pods"] > 25
 
-    gate.troubles.append(Trouble(is_late, (429, "1"), times=1_000_000))
+    gate.troubles.append(GateFault(is_late, (429, "1"), times=1_000_000))
     testbed.submit("launching", queue, nodes=40)
     testbed.wait(
         lambda: len((testbed.look("launching").attempt and testbed.uids("launching")) or ()) == 25,

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 
 from jobs.clusters.kubernetes.build import labels
-from jobs.clusters.kubernetes.facts.events import Trouble, explain, read_trouble
-from jobs.clusters.kubernetes.facts.pods import Attempt, read_pod
+from jobs.clusters.kubernetes.facts.events import PodTrouble, explain, read_trouble
+from jobs.clusters.kubernetes.facts.pods import AttemptObjects, read_pod
 from tests.cluster.conftest import expected, plan, pod_name, states
 from tests.support.patience import until
 from tests.unit.clusters.kubernetes.test_pods import ABSURD, OWNER, thing, waiting
@@ -19,7 +19,7 @@ def event(pod: str, uid: str, reason: str, message: str, **said) -> dict:
     return {"metadata": meta, "involvedObject": about, "reason": reason, "message": message, "type": "Warning", **said}
 
 
-def read(reason: str, message: str, **said) -> Trouble | None:
+def read(reason: str, message: str, **said) -> PodTrouble | None:
     return read_trouble(event("7-abc-1-worker-0", "pod", reason, message, **said))
 
 
@@ -45,7 +45,7 @@ def test_the_runtimes_message_is_kept_during_image_pull_backoff():
     (status,) = waiting("ImagePullBackOff", "Back-off pulling image")["containerStatuses"]
     pod = read_pod(thing(phase="Pending", containerStatuses=[status]))
     said = 'Failed to pull image "x:1": unauthorized'
-    (seen,) = Attempt("7-abc", 1, OWNER, (pod,), troubles=(read("Failed", said),)).replicas([("worker", 0)])
+    (seen,) = AttemptObjects("7-abc", 1, OWNER, (pod,), troubles=(read("Failed", said),)).replicas([("worker", 0)])
     assert seen.reason == f"the image x:1 cannot be pulled (ImagePullBackOff): Back-off pulling image; {said}"
 
 
@@ -56,12 +56,14 @@ def test_the_newest_event_counts():
 
 @pytest.mark.parametrize("phase, is_told", [("Pending", True), ("Running", False), ("Failed", False)])
 def test_only_a_pending_replica_is_explained_by_events(phase, is_told):
-    attempt = Attempt("7-abc", 1, OWNER, (read_pod(thing(phase=phase)),), troubles=(read("FailedMount", "said"),))
+    attempt = AttemptObjects(
+        "7-abc", 1, OWNER, (read_pod(thing(phase=phase)),), troubles=(read("FailedMount", "said"),)
+    )
     assert ("said" in attempt.replicas([("worker", 0)])[0].reason) is is_told
 
 
 def test_an_event_about_an_earlier_pod_of_the_same_name_is_ignored():
-    attempt = Attempt("7-abc", 1, OWNER, (read_pod(thing(phase="Pending", uid="new")),), troubles=(read("FailedMount", "said"),))  # fmt: skip
+    attempt = AttemptObjects("7-abc", 1, OWNER, (read_pod(thing(phase="Pending", uid="new")),), troubles=(read("FailedMount", "said"),))  # fmt: skip
     assert attempt.replicas([("worker", 0)])[0].reason == ""
 
 

@@ -13,7 +13,7 @@ from jobs.clusters.kubernetes.build import labels
 from jobs.clusters.kubernetes.facts.pods import read_pod
 from jobs.clusters.kubernetes.watch.cache import Picture
 from jobs.clusters.kubernetes.watch.reflector import Reflector
-from rig.gate import Trouble
+from rig.gate import GateFault
 from rig.plane import START_SECONDS
 from tests.cluster.conftest import end, expected, plan, pod_name, run_all, start_followers, states
 from tests.support.machine import need
@@ -134,7 +134,7 @@ def test_another_process_finishes_an_interrupted_launch(place, gate, gated):
     def is_late(verb: str, kind: str) -> bool:
         return (verb, kind) == ("POST", "pods") and gate.seen["POST pods"] > 25
 
-    gate.troubles.append(Trouble(is_late, (429, "9"), times=10_000))
+    gate.troubles.append(GateFault(is_late, (429, "9"), times=10_000))
     with ThreadPoolExecutor(1) as threads:
         first = threads.submit(launch)
         before = until(lambda: uids(place) if len(place.pods()) == 25 else None)

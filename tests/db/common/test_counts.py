@@ -242,7 +242,7 @@ def far(settings, tmp_path):
 
 def ages() -> dict[str, float | None]:
     registry = CollectorRegistry()
-    registry.register(metrics.Watches())
+    registry.register(metrics.WatchMetrics())
     name = "muster_watch_age_seconds"
     return {
         kind: registry.get_sample_value(name, {"cluster": "far", "resource": kind}) for kind in ("pods", "services")
@@ -374,7 +374,7 @@ def test_no_series_has_a_label_that_could_hold_the_id_of_a_job(lab, far):
     seed.running(lab)
     collectors = [one for one in REGISTRY._collector_to_names if _is_ours(one)]
     names = {name for one in collectors for name in one._labelnames}
-    families = [family for one in (metrics.Rows(), metrics.Watches()) for family in one.collect()]
+    families = [family for one in (metrics.Rows(), metrics.WatchMetrics()) for family in one.collect()]
     told = {name for family in families for name in family._labelnames}
     assert len(collectors) > 10 and len(families) > 5 and {"kind", "cluster"} <= told
     assert (names | told) - LABELS == set()

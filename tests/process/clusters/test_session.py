@@ -17,7 +17,7 @@ from jobs.clusters.kubernetes.api import client
 from jobs.clusters.kubernetes.api.client import Api
 from jobs.clusters.kubernetes.api.session import open_session
 from jobs.clusters.kubernetes.api.watch_batching import Pause
-from jobs.clusters.kubernetes.build.options import Access
+from jobs.clusters.kubernetes.build.options import ApiAccess
 from tests.process.clusters.api_server import NAME, ApiServer
 from tests.support.http_proxy import Proxy
 
@@ -62,7 +62,7 @@ def api(server, tmp_path):
             "current-context": "x",
         }
         path.write_text(json.dumps(content))
-        made.append(Api(Access(str(path))))
+        made.append(Api(ApiAccess(str(path))))
         return made[-1]
 
     yield of
@@ -365,7 +365,7 @@ def service_account(server, tmp_path, monkeypatch):
 
 def test_the_token_of_a_pods_service_account_is_read_again(server, proxy, service_account, monkeypatch):
     monkeypatch.setenv("HTTPS_PROXY", proxy.url)
-    inside = Api(Access())
+    inside = Api(ApiAccess())
     for token in ("first", "second"):
         service_account.write_text(token)
         server.token = token
@@ -375,4 +375,4 @@ def test_the_token_of_a_pods_service_account_is_read_again(server, proxy, servic
 
 def test_a_missing_service_account_token_is_reported(service_account):
     service_account.unlink()
-    assert "the service account of this pod cannot be used" in refusal(Api(Access()))
+    assert "the service account of this pod cannot be used" in refusal(Api(ApiAccess()))

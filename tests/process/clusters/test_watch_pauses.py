@@ -17,7 +17,7 @@ import pytest
 from jobs.clusters.kubernetes.api import client
 from jobs.clusters.kubernetes.api.client import Api, split_lines
 from jobs.clusters.kubernetes.api.watch_batching import MOST_BYTES, Rest, newest
-from jobs.clusters.kubernetes.build.options import Access
+from jobs.clusters.kubernetes.build.options import ApiAccess
 from rig.certificates import Authority
 from rig.elsewhere import write_kubeconfig
 from tests.support.patience import until
@@ -188,7 +188,7 @@ def speaker(tmp_path):
 
 @pytest.fixture
 def api(speaker):
-    api = Api(Access(str(speaker.kubeconfig)))
+    api = Api(ApiAccess(str(speaker.kubeconfig)))
     yield api
     client.run(api.close(), 10)
 

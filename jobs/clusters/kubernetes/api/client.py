@@ -21,7 +21,7 @@ import uvloop
 from common.errors import Unreachable
 from common.telemetry import measures
 
-from ..build.options import Access
+from ..build.options import ApiAccess
 from .answers import ApiAnswer
 from .decode import write
 from .session import Session, open_session
@@ -96,7 +96,7 @@ class _Request:
 class Api:
     """JSON over HTTP to one API server. Use from coroutines on the loop only."""
 
-    def __init__(self, access: Access):
+    def __init__(self, access: ApiAccess):
         self.access = access
         self.session: Session | None = None
         self._opening: asyncio.Task[Session] | None = None

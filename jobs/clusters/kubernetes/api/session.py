@@ -17,7 +17,7 @@ from kubernetes.client.rest import should_bypass_proxies
 
 from common.errors import Unreachable
 
-from ..build.options import Access
+from ..build.options import ApiAccess
 
 CONNECTIONS = 128
 BUFFER_BYTES = 1 << 20  # parsed by aiohttp and not yet read
@@ -26,7 +26,7 @@ TOKEN = "BearerToken"  # noqa: S105 - the key under which the package keeps it
 WRONG_NAME = frozenset({62, 64})  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH (OpenSSL)
 
 
-async def open_session(access: Access) -> "Session":
+async def open_session(access: ApiAccess) -> "Session":
     """Read the credentials and prepare a session. Raises Unreachable if either cannot be used."""
     configuration = await _configuration(access)
     shown = _use_proxy(configuration)
@@ -87,7 +87,7 @@ class Session(RESTClientObject):
         return f"the certificate of {error.host}:{error.port} is not accepted: {why}{hint}"
 
 
-async def _configuration(access: Access) -> Configuration:
+async def _configuration(access: ApiAccess) -> Configuration:
     found = Configuration()
     try:
         if access.kubeconfig:

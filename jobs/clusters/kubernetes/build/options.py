@@ -18,14 +18,14 @@ _OPTIONS = {one.name: one.name.upper() for one in fields(Site)}
 
 
 @dataclass(frozen=True)
-class Access:
+class ApiAccess:
     """How the API server is reached. Without a kubeconfig: the service account of the pod we run in."""
 
     kubeconfig: str = ""
     context: str = ""
 
 
-def read(options: Mapping[str, Any]) -> tuple[Access, Site]:
+def read(options: Mapping[str, Any]) -> tuple[ApiAccess, Site]:
     """Return access and site. Raises InvalidInput with every problem at once."""
     known = {"KUBECONFIG", "CONTEXT", *_OPTIONS.values()}
     problems = [
@@ -40,7 +40,7 @@ def read(options: Mapping[str, Any]) -> tuple[Access, Site]:
             problems += _problems(word, values[word])
     if problems:
         raise InvalidInput(*problems)
-    return Access(str(options.get("KUBECONFIG", "")), str(options.get("CONTEXT", ""))), Site(**_frozen(values))
+    return ApiAccess(str(options.get("KUBECONFIG", "")), str(options.get("CONTEXT", ""))), Site(**_frozen(values))
 
 
 def _problems(word: str, value: Any) -> list[Problem]:

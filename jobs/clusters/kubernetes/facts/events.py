@@ -22,7 +22,7 @@ _OUR_OWN = frozenset({"agent", "told", "state", "tmp", "shm"})  # volumes withou
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class PodTrouble:
     """A warning about one pod. `pod` is that pod's UID; `kind` is mount, sandbox or pull."""
 
     name: str
@@ -36,7 +36,7 @@ class Trouble:
     at: str
 
 
-def read_trouble(thing: Any) -> Trouble | None:
+def read_trouble(thing: Any) -> PodTrouble | None:
     about, meta = get(thing, "involvedObject"), get(thing, "metadata")
     run, attempt = labels.attempt_of_name(get(about, "name"))
     name, uid, pod = get(meta, "name"), get(meta, "uid"), get(about, "uid")
@@ -46,10 +46,10 @@ def read_trouble(thing: Any) -> Trouble | None:
     times = (get(thing, "lastTimestamp"), get(thing, "eventTime"), get(meta, "creationTimestamp"))
     at = next((text(one) for one in times if text(one)), "")[:40]
     message = words(get(thing, "message"), most=400)
-    return Trouble(str(name), str(uid), version(meta), run, attempt, str(pod), kind, message, at)
+    return PodTrouble(str(name), str(uid), version(meta), run, attempt, str(pod), kind, message, at)
 
 
-def explain(reason: str, troubles: Iterable[Trouble], claims: Mapping[str, str]) -> str:
+def explain(reason: str, troubles: Iterable[PodTrouble], claims: Mapping[str, str]) -> str:
     """Return the reason of a waiting pod, extended by Events. `claims` maps its volumes to their claims."""
     newest = max(troubles, key=lambda one: one.at, default=None)
     if newest is None:

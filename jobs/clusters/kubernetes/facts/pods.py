@@ -13,7 +13,7 @@ from jobs.core.verdict import ENDED, ReplicaSeen, ReplicaState
 from ..api.objects import condition, get, items, text, version, whole, words
 from ..build import labels
 from . import pod_reasons
-from .events import Trouble, explain
+from .events import PodTrouble, explain
 
 NODE_LOST = "NodeLost"  # kubernetes/pkg/util/node: NodeUnreachablePodReason
 _STATES = {
@@ -67,7 +67,7 @@ class Owner:
 
 
 @dataclass(frozen=True)
-class Attempt:
+class AttemptObjects:
     """What exists of one attempt. `gone` remembers how deleted pods had ended."""
 
     run: str
@@ -75,7 +75,7 @@ class Attempt:
     owner: Owner | None
     pods: tuple[Pod, ...] = ()
     gone: tuple[Pod, ...] = ()
-    troubles: tuple[Trouble, ...] = ()  # what Events report about its pods
+    troubles: tuple[PodTrouble, ...] = ()  # what Events report about its pods
     lost: Mapping[str, str] = field(default_factory=dict)  # its lost nodes, with the reason
 
     @property

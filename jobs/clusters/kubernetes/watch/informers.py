@@ -17,8 +17,8 @@ from ..api.decode import read_event
 from ..api.watch_batching import Rest
 from ..build import labels
 from ..build.site import Site
-from ..facts.events import WANTED, Trouble, read_trouble
-from ..facts.pods import Attempt, Owner, Pod, read_owner, read_pod
+from ..facts.events import WANTED, PodTrouble, read_trouble
+from ..facts.pods import AttemptObjects, Owner, Pod, read_owner, read_pod
 from .cache import Key, Picture
 from .change_queue import ChangeQueue
 from .nodes import Node, Nodes, node_key, read_node
@@ -44,7 +44,7 @@ class View:
 
     # -- cached state
 
-    def known(self, run: str, attempt: int) -> tuple[Attempt, float] | None:
+    def known(self, run: str, attempt: int) -> tuple[AttemptObjects, float] | None:
         """Return the attempt from the watch's cache and the cache's time; None if it is too old to use."""
         # read before the facts: never newer than they are
         at, owners_at = self.pods.as_of or 0.0, self.owners.as_of or 0.0
@@ -53,17 +53,19 @@ class View:
         found = self._with_reports(self._drawn(run, attempt))
         return found, at if found.has_live_owner else min(at, owners_at)
 
-    def _drawn(self, run: str, attempt: int) -> Attempt:
+    def _drawn(self, run: str, attempt: int) -> AttemptObjects:
         key = (run, attempt)
-        return Attempt(run, attempt, next(iter(self.owners.of(key)), None), self.pods.of(key), self.pods.gone(key))
+        return AttemptObjects(
+            run, attempt, next(iter(self.owners.of(key)), None), self.pods.of(key), self.pods.gone(key)
+        )
 
     def _updates(self, key: Key, pods: tuple[Pod, ...]) -> list[ReplicaUpdate]:
         """Return updates of the pods that belong to us, as a visit would observe them."""
-        found = self._with_reports(Attempt(*key, next(iter(self.owners.of(key)), None), pods))
+        found = self._with_reports(AttemptObjects(*key, next(iter(self.owners.of(key)), None), pods))
         places = [(pod.place.role, pod.place.index) for pod in found.ours]
         return [ReplicaUpdate(*key, seen) for seen in found.replicas(places)]
 
-    def _with_reports(self, found: Attempt) -> Attempt:
+    def _with_reports(self, found: AttemptObjects) -> AttemptObjects:
         """Add what Events and nodes report; both may be forbidden to us, and are then empty."""
         troubles = self.troubles.of((found.run, found.number))
         return replace(found, troubles=troubles, lost=self.nodes.lost(found.nodes))
@@ -90,7 +92,7 @@ class View:
     def _draw_anew(self) -> None:
         self.pods: Picture[Pod] = Picture(pod_key, clock=self._clock)
         self.owners: Picture[Owner] = Picture(owner_key, clock=self._clock)
-        self.troubles: Picture[Trouble] = Picture(_trouble_key, clock=self._clock)
+        self.troubles: Picture[PodTrouble] = Picture(_trouble_key, clock=self._clock)
         lost_seconds = float(self.site.node_lost_seconds)
         self.nodes = Nodes(lost_seconds=lost_seconds, fresh_seconds=FRESH_SECONDS, clock=self._clock)
         ours = {"labelSelector": labels.OURS}
@@ -103,7 +105,7 @@ class View:
             self.api, f"{self.path}/services", wanted=ours, read=read_owner, picture=self.owners,
             key=owner_key, changed=self._changed, parse=read_event, clock=self._clock, rest=self._owner_rest.take,
         )  # fmt: skip
-        self.trouble_watch: Reflector[Trouble] = Reflector(
+        self.trouble_watch: Reflector[PodTrouble] = Reflector(
             self.api, f"{self.path}/events", wanted=WANTED, read=read_trouble, picture=self.troubles,
             key=_trouble_key, changed=self._changed, clock=self._clock, is_optional=True,
         )  # fmt: skip
@@ -134,5 +136,5 @@ def owner_key(owner: Owner) -> Key:
     return owner.run, owner.attempt
 
 
-def _trouble_key(trouble: Trouble) -> Key:
+def _trouble_key(trouble: PodTrouble) -> Key:
     return trouble.run, trouble.attempt
