@@ -23,7 +23,7 @@ from rig.world import NAMESPACE
 from .kube import until
 
 MODULE, VERSION = "github.com/kubeflow/training-operator", "v1.8.1"
-SOURCES = (programs.Source(MODULE, VERSION, {"training-operator": f"{MODULE}/cmd/training-operator.v1"}),)
+SOURCES = (programs.GoModule(MODULE, VERSION, {"training-operator": f"{MODULE}/cmd/training-operator.v1"}),)
 CERTIFICATES = Path("/tmp/k8s-webhook-server/serving-certs")
 JOBS = f"/apis/kubeflow.org/v1/namespaces/{NAMESPACE}/pytorchjobs"
 SECRET = "/api/v1/namespaces/kubeflow/secrets/training-operator-webhook-cert"

@@ -17,7 +17,7 @@ from jobs.clusters.kubernetes.watch.reflector import INITIAL_END
 
 
 @dataclass(frozen=True)
-class Event:
+class ReplayedEvent:
     version: int
     line: bytes
 
@@ -96,11 +96,11 @@ async def _refuse(request: web.Request) -> web.Response:
     return web.json_response({"message": "not here"}, status=403)
 
 
-def _event(line: bytes) -> Event:
-    return Event(int(json.loads(line)["object"]["metadata"]["resourceVersion"]), line + b"\n")
+def _event(line: bytes) -> ReplayedEvent:
+    return ReplayedEvent(int(json.loads(line)["object"]["metadata"]["resourceVersion"]), line + b"\n")
 
 
-def _first(events: list[Event]) -> list[bytes]:
+def _first(events: list[ReplayedEvent]) -> list[bytes]:
     """Each pod at its first event, without what that event changed."""
     found: dict[str, bytes] = {}
     for one in events:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from . import programs
 
-SOURCES = (programs.Source("helm.sh/helm/v4", "v4.3.1", {"helm": "helm.sh/helm/v4/cmd/helm"}),)
+SOURCES = (programs.GoModule("helm.sh/helm/v4", "v4.3.1", {"helm": "helm.sh/helm/v4/cmd/helm"}),)
 CHART = Path(__file__).resolve().parents[1] / "helm/muster"
 EXAMPLES = CHART.with_name("examples")
 

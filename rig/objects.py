@@ -12,7 +12,7 @@ from . import programs
 from .processes import Process, answers
 
 SOURCES = (
-    programs.Source(
+    programs.GoModule(
         "github.com/versity/versitygw", "v1.8.0", {"versitygw": "github.com/versity/versitygw/cmd/versitygw"}
     ),
 )

@@ -26,18 +26,18 @@ FLAGS = ("-mod=mod", "-buildvcs=false", "-trimpath", f"-ldflags={LDFLAGS}")
 
 
 @dataclass(frozen=True)
-class Source:
+class GoModule:
     module: str
     version: str
     packages: Mapping[str, str]  # program to package
     main: str = ""  # source of our own main program, where the module's own brings more than we want to compile
 
 
-Sources = tuple[Source, ...]
+Sources = tuple[GoModule, ...]
 SOURCES = (
-    Source("go.etcd.io/etcd/server/v3", ETCD, {"etcd": "go.etcd.io/etcd/server/v3"}),
-    Source("sigs.k8s.io/kwok", KWOK, {"kwok": "sigs.k8s.io/kwok/cmd/kwok"}),
-    Source(
+    GoModule("go.etcd.io/etcd/server/v3", ETCD, {"etcd": "go.etcd.io/etcd/server/v3"}),
+    GoModule("sigs.k8s.io/kwok", KWOK, {"kwok": "sigs.k8s.io/kwok/cmd/kwok"}),
+    GoModule(
         "k8s.io/kubernetes",
         KUBERNETES,
         {
@@ -64,14 +64,14 @@ func main() {
 """
 # A node that runs pods. Separate, so that starting only the control plane does not wait for more.
 NODE_SOURCES = (
-    Source("k8s.io/kubernetes", KUBERNETES, {"kubelet": "k8s.io/kubernetes/cmd/kubelet"}),
-    Source("github.com/coredns/coredns", COREDNS, {"coredns": "."}, main=RESOLVER),
+    GoModule("k8s.io/kubernetes", KUBERNETES, {"kubelet": "k8s.io/kubernetes/cmd/kubelet"}),
+    GoModule("github.com/coredns/coredns", COREDNS, {"coredns": "."}, main=RESOLVER),
 )
 # Only where pods of a test reach each other by Services.
-PROXY_SOURCES = (Source("k8s.io/kubernetes", KUBERNETES, {"kube-proxy": "k8s.io/kubernetes/cmd/kube-proxy"}),)
+PROXY_SOURCES = (GoModule("k8s.io/kubernetes", KUBERNETES, {"kube-proxy": "k8s.io/kubernetes/cmd/kube-proxy"}),)
 
 # What people install with, for tests of the commands in our documents.
-KUBECTL_SOURCES = (Source("k8s.io/kubernetes", KUBERNETES, {"kubectl": "k8s.io/kubernetes/cmd/kubectl"}),)
+KUBECTL_SOURCES = (GoModule("k8s.io/kubernetes", KUBERNETES, {"kubectl": "k8s.io/kubernetes/cmd/kubectl"}),)
 
 
 class CanNotBuild(Exception):
@@ -117,7 +117,7 @@ def _alone(path: Path) -> Iterator[None]:
         yield
 
 
-def _build(source: Source, into: Path) -> None:
+def _build(source: GoModule, into: Path) -> None:
     missing = [name for name in source.packages if not (into / name).exists()]
     if not missing:
         return
@@ -135,14 +135,14 @@ def _build(source: Source, into: Path) -> None:
     shutil.rmtree(work)
 
 
-def _staging(source: Source, work: Path) -> list[str]:
+def _staging(source: GoModule, work: Path) -> list[str]:
     """Return the libraries that this module requires without a version of their own."""
     (work / "go.mod").write_text("module rig\n")
     found = json.loads(go(work, "mod", "download", "-json", f"{source.module}@{source.version}"))
     return re.findall(r"^\s*(k8s\.io/\S+) v0\.0\.0$", Path(found["GoMod"]).read_text(), re.MULTILINE)
 
 
-def _go_mod(source: Source, staging: list[str]) -> str:
+def _go_mod(source: GoModule, staging: list[str]) -> str:
     lines = ["module rig", "go 1.24.0", f"require {source.module} {source.version}"]
     lines += [f"replace {name} => {name} {STAGING}" for name in staging]
     return "\n".join(lines) + "\n"

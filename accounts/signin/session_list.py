@@ -18,7 +18,7 @@ from . import session_lifetime
 
 
 @dataclass(frozen=True)
-class Shown:
+class ListedSession:
     ref: str  # identifies it on the page without granting access
     since: datetime
     seen: datetime
@@ -36,7 +36,7 @@ def user_of_session(key: str) -> User | None:
     return user if isinstance(user, User) and not is_over else None
 
 
-def of(user: User, *, this: str | None) -> list[Shown]:
+def of(user: User, *, this: str | None) -> list[ListedSession]:
     """Return a user's sessions, this one first, then by latest use; expired and idle ones excluded."""
     now = int(time.time())
     rows = SignIn.objects.filter(user=user, expire_date__gt=timezone.now())
@@ -69,13 +69,13 @@ def _end(user: User, keys: list[str]) -> bool:
     return True
 
 
-def _shown(row: SignIn, data: dict[str, object], this: str | None) -> Shown:
+def _shown(row: SignIn, data: dict[str, object], this: str | None) -> ListedSession:
     since, seen = (
         datetime.fromtimestamp(int(str(data.get(name, 0))), UTC)
         for name in (session_lifetime.SINCE, session_lifetime.SEEN)
     )
     program = _program(str(data.get(session_lifetime.AGENT, "")))
-    return Shown(
+    return ListedSession(
         ref_of(row.session_key),
         since,
         seen,

@@ -28,7 +28,7 @@ splice = getattr(os, "splice", None)  # None before Python 3.10
 SPLICE_F_NONBLOCK = 0x02  # linux/splice.h
 
 
-class Entry(NamedTuple):
+class JournalEntry(NamedTuple):
     """One piece of output. `stream` numbers the pipes of one agent; `rank` is the writer's."""
 
     stream: int
@@ -186,7 +186,7 @@ def last(folder: str) -> tuple[int, str] | None:
 
 
 @dataclass(frozen=True)
-class Found:
+class JournalContents:
     """What a journal contains.
 
     `lines`, `segments`: rank -> how many before; `halves`: stream -> rank and two halves.
@@ -195,16 +195,16 @@ class Found:
     lines: dict[int, int]
     segments: dict[int, int]
     halves: dict[int, tuple[int, bytes, bytes]]
-    entries: list[Entry]
+    entries: list[JournalEntry]
 
 
-def read(name: str) -> Found:
+def read(name: str) -> JournalContents:
     """Read a journal; raises OSError, or ValueError where the file is unusable."""
     content = _read(name)
     head, at = _read_head(content)
     halves = {stream: (rank, _from_json(rest), _from_json(shown)) for stream, rank, rest, shown in head["halves"]}
     entries = [entry for entry, _ in _entries(content, at)]
-    return Found(dict(head["lines"]), dict(head["segments"]), halves, entries)
+    return JournalContents(dict(head["lines"]), dict(head["segments"]), halves, entries)
 
 
 def _read(name: str) -> bytes:
@@ -219,7 +219,7 @@ def _read_head(content: bytes) -> tuple[dict[str, Any], int]:
     return json.loads(content[_HEAD.size : _HEAD.size + length]), _HEAD.size + length
 
 
-def _entries(content: bytes, at: int) -> Iterator[tuple[Entry, int]]:
+def _entries(content: bytes, at: int) -> Iterator[tuple[JournalEntry, int]]:
     """Yield each entry with the offset where it starts."""
     while at + _ENTRY.size <= len(content):
         start, (stream, rank, when, length) = at, _ENTRY.unpack_from(content, at)
@@ -227,7 +227,7 @@ def _entries(content: bytes, at: int) -> Iterator[tuple[Entry, int]]:
         text = content[at : at + length] if length else content[at:]
         at += len(text)
         if text:
-            yield Entry(stream, rank, when, text), start
+            yield JournalEntry(stream, rank, when, text), start
 
 
 def _path(folder: str, seq: int) -> str:

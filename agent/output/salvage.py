@@ -38,7 +38,7 @@ def salvage(folder: StateFolder, *, spool: Spool, on_text: Callable[[int, bytes,
 
 
 def _read_out(
-    found: journal.Found, *, spool: Spool, on_text: Callable[[int, bytes, int], None] | None
+    found: journal.JournalContents, *, spool: Spool, on_text: Callable[[int, bytes, int], None] | None
 ) -> Outbox | None:
     outbox, ranks = Outbox(spool, on_text=on_text), {stream: rank for stream, (rank, _, _) in found.halves.items()}
     outbox.resume(lines=found.lines, segments=found.segments)

@@ -18,7 +18,7 @@ XID = 8  # nvmlEventTypeXidCriticalError
 MOST_EVENTS = 16  # taken at one reading
 
 
-class Reading(NamedTuple):
+class GpuReading(NamedTuple):
     """What is not known is None. `ecc_errors`: uncorrected ones since the driver was loaded; `xid`: the last critical error."""
 
     utilisation: Optional[float] = None  # 0 to 1
@@ -30,7 +30,7 @@ class Reading(NamedTuple):
     xid: Optional[int] = None
 
 
-NOTHING = Reading()
+NOTHING = GpuReading()
 
 
 class _Utilization(ctypes.Structure):
@@ -58,7 +58,7 @@ class Nvml:
         self._events: Any = None  # one set for all devices
         self._xids: dict[Optional[int], int] = {}  # the last one of each device, by its handle
 
-    def reading(self, device: str | None) -> Reading:
+    def reading(self, device: str | None) -> GpuReading:
         """Return a device's reading.
 
         `device`: an index, or a GPU's or MIG instance's UUID; None for a rank without a GPU.
@@ -71,7 +71,7 @@ class Nvml:
         except Exception:  # foreign code behind ctypes: a GPU number is never worth a failure
             return NOTHING
 
-    def _read(self, handle: Any) -> Reading:
+    def _read(self, handle: Any) -> GpuReading:
         used, total = self._memory(handle)
         watts, celsius = ctypes.c_uint(), ctypes.c_uint()
         errors = ctypes.c_ulonglong()
@@ -79,7 +79,7 @@ class Nvml:
         has_celsius = self._ask("nvmlDeviceGetTemperature", handle, TEMPERATURE_GPU, ctypes.byref(celsius))
         has_errors = self._ask("nvmlDeviceGetTotalEccErrors", handle, UNCORRECTED, SINCE_LOAD, ctypes.byref(errors))
         self._take_events()
-        return Reading(
+        return GpuReading(
             self._utilisation(handle),
             used,
             total,

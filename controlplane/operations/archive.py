@@ -58,7 +58,7 @@ class Writer:
 
 
 @dataclass
-class Entry:
+class ArchiveEntry:
     name: str
     size: int
     content: IO[bytes]
@@ -102,7 +102,7 @@ class Reader:
             raise BadArchive("the backup was made without its secret keys")
         return [str(one) for one in self.keys.get("old", [])]
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[ArchiveEntry]:
         """Yield the rest in order; each is to be read before the next. Raises BadArchive for one that is not whole."""
         try:
             yield from self._entries
@@ -111,7 +111,7 @@ class Reader:
         if not self.counts:
             raise BadArchive("the archive was cut off: its end is missing")
 
-    def _read(self) -> Iterator[Entry]:
+    def _read(self) -> Iterator[ArchiveEntry]:
         for one in self._tar:
             content = self._tar.extractfile(one)
             if content is None:
@@ -121,9 +121,9 @@ class Reader:
                 return
             self._sum.update(f"{one.name}\n{one.size}\n".encode())
             _forget(self._tar)
-            yield Entry(one.name, one.size, _Summed(content, self._sum))  # type: ignore[arg-type]
+            yield ArchiveEntry(one.name, one.size, _Summed(content, self._sum))  # type: ignore[arg-type]
 
-    def _json(self, entry: Entry | None, name: str) -> dict[str, Any]:
+    def _json(self, entry: ArchiveEntry | None, name: str) -> dict[str, Any]:
         if entry is None or entry.name != name:
             raise BadArchive(f"this is no backup of Muster: it has no {name}")
         try:

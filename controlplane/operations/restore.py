@@ -25,7 +25,7 @@ from common.db.leadership import Leadership
 from jobs.models import Job
 
 from . import migrating, restored_jobs
-from .archive import FILES, TABLES, BadArchive, Entry, Reader
+from .archive import FILES, TABLES, ArchiveEntry, BadArchive, Reader
 from .backup import fingerprint, named
 
 # Numbers of jobs that were given after the backup are on people's screens and in their notes: they are not given again.
@@ -217,7 +217,7 @@ class _Loading:
         self.rows = dict.fromkeys(tables, 0)
         self.files = 0
 
-    def take(self, entry: Entry) -> None:
+    def take(self, entry: ArchiveEntry) -> None:
         if entry.name.startswith(TABLES) and (table := entry.name.split("/")[1]) in self._tables:
             self._take_rows(table, entry.content.read())
         elif entry.name.startswith(FILES):
@@ -234,7 +234,7 @@ class _Loading:
             copy.write(rows)
         self.rows[table] += self._cursor.rowcount
 
-    def _take_file(self, name: str, entry: Entry) -> None:
+    def _take_file(self, name: str, entry: ArchiveEntry) -> None:
         try:
             saved = default_storage.save(name, File(entry.content, name=name))
         except SuspiciousFileOperation as error:

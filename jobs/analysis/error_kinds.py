@@ -2,13 +2,13 @@
 
 import re
 
-from jobs.core.failure_kinds import ECHOES, MOST_CHARACTERS, Certainty, Found, Kind, of_words
+from jobs.core.failure_kinds import ECHOES, MOST_CHARACTERS, Certainty, Classification, Kind, of_words
 
 from . import monarch_errors, ray_errors
 from .tracebacks import Chain, Raised, is_library
 
 # By the exception's class, by its last component or the module before it.
-_CLASSES: dict[str, Found] = {
+_CLASSES: dict[str, Classification] = {
     **dict.fromkeys(["ModuleNotFoundError", "ImportError", "DistributionNotFound", "PackageNotFoundError"],
                     (Kind.IMPORT_ERROR, Certainty.SURE)),
     **dict.fromkeys(["MemoryError", "_ArrayMemoryError"], (Kind.HOST_MEMORY, Certainty.SURE)),
@@ -31,7 +31,7 @@ _CLASSES: dict[str, Found] = {
         (Kind.DATA, Certainty.SURE)),
     **dict.fromkeys(["DistNetworkError", "DistStoreError"], (Kind.CONNECTION_LOST, Certainty.SURE)),
 }  # fmt: skip
-_MODULES: tuple[tuple[str, Found], ...] = (
+_MODULES: tuple[tuple[str, Classification], ...] = (
     ("omegaconf.", (Kind.CONFIG, Certainty.SURE)),
     ("hydra.", (Kind.CONFIG, Certainty.SURE)),
     ("yaml.", (Kind.CONFIG, Certainty.SURE)),
@@ -86,10 +86,10 @@ _RECORD = re.compile(
     re.IGNORECASE,
 )
 _PATH = re.compile(r"['\"]([^'\"]{1,400})['\"]\s*$")
-_SURE_OWN: Found = (Kind.USER_CODE, Certainty.SURE)
+_SURE_OWN: Classification = (Kind.USER_CODE, Certainty.SURE)
 
 
-def of_chain(chain: Chain) -> Found:
+def of_chain(chain: Chain) -> Classification:
     """Return the kind of the first cause; if that is only a programming mistake, a later error may be more specific."""
     first = of_raised(chain.raised[0])
     if first[0] is not Kind.USER_CODE:
@@ -101,7 +101,7 @@ def of_chain(chain: Chain) -> Found:
     return first
 
 
-def of_raised(raised: Raised) -> Found:
+def of_raised(raised: Raised) -> Classification:
     name, message = raised.short_name, raised.message[:MOST_CHARACTERS]
     if name in ("SystemExit", "KeyboardInterrupt"):
         return (Kind.SIGNAL, Certainty.LIKELY) if name == "KeyboardInterrupt" else (Kind.USER_CODE, Certainty.LIKELY)
@@ -124,14 +124,14 @@ def of_raised(raised: Raised) -> Found:
     return _SURE_OWN
 
 
-def _own(raised: Raised) -> Found:
+def _own(raised: Raised) -> Classification:
     """Return user code, unless the mistake is about a missing library or the device."""
     found = of_words(raised.message)
     is_about_more = found is not None and found[0] in _ABOUT_THE_MACHINE
     return (found[0], Certainty.LIKELY) if found and is_about_more else _SURE_OWN
 
 
-def _timed_out(found: Found, message: str) -> Found:
+def _timed_out(found: Classification, message: str) -> Classification:
     if found[0] is Kind.CONNECTION_LOST and (words := of_words(message)) and words[0] is Kind.COMM_TIMEOUT:
         return words
     return found
@@ -143,7 +143,7 @@ def _is_of_a_worker(raised: Raised) -> bool:
     return is_lost and any("/multiprocessing/" in path for path, _, _ in raised.frames[-3:])
 
 
-def _by_frames(raised: Raised) -> Found | None:
+def _by_frames(raised: Raised) -> Classification | None:
     """Classify errors with many possible causes, by the file they name and the code that used it."""
     name, message = raised.short_name, raised.message
     if name in ("FileNotFoundError", "IsADirectoryError", "NotADirectoryError", "PermissionError", "FileExistsError"):
@@ -177,7 +177,7 @@ def _by_frames(raised: Raised) -> Found | None:
     return None
 
 
-def _of_file(raised: Raised) -> Found:
+def _of_file(raised: Raised) -> Classification:
     path = found[1] if (found := _PATH.search(raised.message.split("\n")[0])) else raised.message
     if any(path_of.endswith("subprocess.py") for path_of, _, _ in raised.frames[-2:]):
         return Kind.CONFIG, Certainty.LIKELY  # a missing program

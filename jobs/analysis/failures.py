@@ -12,7 +12,7 @@ from django.db.models import Exists
 from jobs.core.batch import clean
 from jobs.core.lifecycle import Phase
 from jobs.core.verdict import ReplicaState
-from jobs.logs.reader import Source, end_of_launcher
+from jobs.logs.reader import LogSource, end_of_launcher
 from jobs.logs.reader import read as read_log
 from jobs.models import AttemptFailure, Job, JobEvent, Rank, RankState, Replica
 
@@ -153,7 +153,7 @@ def of_rank_log(job: Job, attempt: int, rank: int) -> LastOutput:
     return _output(
         [
             one.text
-            for one in read_log(job=job, source=Source(rank), attempt=attempt, tail=TAIL_LINES).lines
+            for one in read_log(job=job, source=LogSource(rank), attempt=attempt, tail=TAIL_LINES).lines
             if not one.is_gap
         ]
     )

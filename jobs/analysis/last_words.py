@@ -8,7 +8,7 @@ from functools import lru_cache
 from signal import SIGABRT, SIGKILL
 
 from jobs.core import exits, failure_kinds
-from jobs.core.failure_kinds import Certainty, Found, Kind
+from jobs.core.failure_kinds import Certainty, Classification, Kind
 
 from . import error_kinds, monarch_errors, ray_errors, tracebacks
 from .tracebacks import Chain
@@ -47,7 +47,7 @@ def chain_of(output: LastOutput | None) -> Chain | None:
 
 
 @lru_cache(KEPT)
-def judged(output: LastOutput, exit_code: int | None, signal: int | None) -> tuple[str, Found]:
+def judged(output: LastOutput, exit_code: int | None, signal: int | None) -> tuple[str, Classification]:
     """Return the error in one line, empty if none was printed, and its kind."""
     found_signal = exits.signal_of(exit_code, signal)
     chain = chain_of(output) if output.traceback or found_signal is None else None
@@ -71,7 +71,7 @@ def is_from_hook(output: LastOutput, chain: Chain) -> bool:
     return bool(tracebacks.prefix_of((output.traceback or output.stderr)[chain.begin]))
 
 
-def of_thread(output: LastOutput) -> tuple[str, Found] | None:
+def of_thread(output: LastOutput) -> tuple[str, Classification] | None:
     """Return the error that ended only a thread: the program may since be waiting for that thread's result."""
     chain = chain_of(output)
     return (_headline(chain), _of_printed_chain(chain, output)) if chain is not None and chain.is_harmless else None
@@ -84,7 +84,7 @@ def _beside(output: LastOutput, chain: Chain | None) -> LastOutput:
     return replace(output, stderr=tuple(line for line in left if not line.startswith("Exception in thread")))
 
 
-def _of_printed_chain(chain: Chain, output: LastOutput, exit_code: int | None = None) -> Found:
+def _of_printed_chain(chain: Chain, output: LastOutput, exit_code: int | None = None) -> Classification:
     """Classify a printed chain.
 
     Python exits with code 1 after an exception. With another code the process, or a child of it, printed this traceback
@@ -165,7 +165,7 @@ def _below(chain: Chain, output: LastOutput) -> list[str]:
     return below[:end]
 
 
-def _of_final_lines(below: Sequence[str], chain: Chain) -> Found:
+def _of_final_lines(below: Sequence[str], chain: Chain) -> Classification:
     """Classify the error at the end of these lines.
 
     Where it names no kind, the traceback above them does, unless that is an echo, or the program went on after it.
@@ -234,7 +234,7 @@ _OF_CODE = re.compile(rf"^\s|^{re.escape(tracebacks.HEAD)}")  # a traceback that
 _WATCHDOG = re.compile(r"(?:Watchdog caught collective operation timeout|failed to pass monitoredBarrier|Timed out waiting|Connection closed by)")  # fmt: skip
 
 
-def _of_signal(output: LastOutput, signal: int) -> tuple[str, Found]:
+def _of_signal(output: LastOutput, signal: int) -> tuple[str, Classification]:
     """Return what native code printed before it was ended by a signal, else nothing."""
     lines = [tracebacks.clean(line) for line in output.stderr]
     if signal == SIGKILL:
@@ -250,7 +250,7 @@ def _of_signal(output: LastOutput, signal: int) -> tuple[str, Found]:
     return f"{words} ({name})" if words and signal != SIGABRT else words, (Kind.SIGNAL, _SURE)
 
 
-def _of_abort_at_exit(output: LastOutput) -> tuple[str, Found]:
+def _of_abort_at_exit(output: LastOutput) -> tuple[str, Classification]:
     """Judge a process that was exiting when it aborted: what it printed before says why it exited, if anything does."""
     before = tuple(line for line in output.stderr if not _UNJOINED.match(tracebacks.clean(line)))
     words, (kind, _) = _of_exit(replace(output, stderr=before), None, ending="aborted by a native thread as it exited")
@@ -259,7 +259,7 @@ def _of_abort_at_exit(output: LastOutput) -> tuple[str, Found]:
     return "aborted by a native thread that still ran as it exited (SIGABRT)", (Kind.SIGNAL, _LIKELY)
 
 
-def _of_kill(output: LastOutput, lines: Sequence[str]) -> tuple[str, Found]:
+def _of_kill(output: LastOutput, lines: Sequence[str]) -> tuple[str, Classification]:
     if any(re.search(r"out of memory|oom-kill|Cannot allocate memory", line, re.IGNORECASE) for line in lines[-10:]):
         return "", (Kind.HOST_MEMORY, _LIKELY)
     if output.oom_kills:
@@ -280,7 +280,7 @@ def _native(lines: Sequence[str]) -> str:
     return thrown or _last_matching(lines, _ASSERT)
 
 
-def _of_exit(output: LastOutput, exit_code: int | None, *, ending: str = "") -> tuple[str, Found]:
+def _of_exit(output: LastOutput, exit_code: int | None, *, ending: str = "") -> tuple[str, Classification]:
     """Judge a process that exited with a code and without a traceback, by its last message if that gives a reason."""
     errors = [tracebacks.clean(line) for line in output.stderr]
     ending = ending or exits.ending(exit_code, None)
@@ -334,7 +334,7 @@ _PLAIN: tuple[tuple[Kind, re.Pattern[str]], ...] = (
 )  # fmt: skip
 
 
-def _of_plain_words(words: str) -> Found:
+def _of_plain_words(words: str) -> Classification:
     if re.search(r"^Killed$", words.strip()):
         return Kind.HOST_MEMORY, _LIKELY
     if found := failure_kinds.of_words(words):

@@ -7,7 +7,7 @@ says how an actor or its process ended, and interrupts the script besides.
 import re
 
 from jobs.core import exits
-from jobs.core.failure_kinds import Certainty, Found, Kind
+from jobs.core.failure_kinds import Certainty, Classification, Kind
 
 from .tracebacks import Raised, carries_actors_end
 
@@ -19,7 +19,7 @@ _EXITED = re.compile(r"the process this actor was running on exited with non-zer
 _KILLED = re.compile(r"the process this actor was running on failed: Killed\(sig=(\d{1,3})")
 
 
-def kind(raised: Raised) -> Found | None:
+def kind(raised: Raised) -> Classification | None:
     if not carries_actors_end(raised):
         return None
     if _KILLED.search(raised.message):

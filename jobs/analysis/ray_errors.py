@@ -7,12 +7,12 @@ import re
 from collections.abc import Sequence
 
 from jobs.core import exits
-from jobs.core.failure_kinds import Certainty, Found, Kind
+from jobs.core.failure_kinds import Certainty, Classification, Kind
 
 from .tracebacks import Raised
 
 _SURE, _LIKELY = Certainty.SURE, Certainty.LIKELY
-_CLASSES: dict[str, Found] = {
+_CLASSES: dict[str, Classification] = {
     # Its monitor ended a task before the kernel would have: the node's main memory, unlike torch's class of this name.
     "OutOfMemoryError": (Kind.HOST_MEMORY, _SURE),
     "ObjectStoreFullError": (Kind.HOST_MEMORY, _SURE),
@@ -55,7 +55,7 @@ _NO_ROOM = re.compile(r"^muster: (no node has what .{1,400}|a placement group as
 _ENDED = re.compile(r"(?:-- (\w{1,40}) \[exit code=|END (\w{1,40})\.\w{1,4} tail \(exit code\(s\)=)(-?\d{1,5})\b")
 
 
-def kind(raised: Raised) -> Found | None:
+def kind(raised: Raised) -> Classification | None:
     if _VERSIONS.match(raised.message):
         return Kind.IMPORT_ERROR, _SURE
     if not raised.name.startswith("ray."):
@@ -82,7 +82,7 @@ def words(raised: Raised) -> str:
     return _brief(raised.words)
 
 
-def of_waiting(raised: Raised, lines: Sequence[str]) -> tuple[str, Found] | None:
+def of_waiting(raised: Raised, lines: Sequence[str]) -> tuple[str, Classification] | None:
     """Return what a driver waited for in vain, where Muster printed that no node can hold it."""
     if raised.short_name not in ("GetTimeoutError", "TimeoutError"):
         return None
@@ -90,7 +90,7 @@ def of_waiting(raised: Raised, lines: Sequence[str]) -> tuple[str, Found] | None
     return (f"{found[1]} (then {raised.words[:140]})", (Kind.NO_PLACE, _LIKELY)) if found else None
 
 
-def of_node(lines: Sequence[str]) -> tuple[str, Found] | None:
+def of_node(lines: Sequence[str]) -> tuple[str, Classification] | None:
     """Return which of a node's own processes ended and took the node with it, as `ray start --block` reports it."""
     found = next((one for line in reversed(lines) if (one := _ENDED.search(line))), None)
     if found is None:

@@ -9,7 +9,7 @@ _BOX = "│┃|╭╰╮╯─┄"
 
 
 @dataclass(frozen=True)
-class Shown:
+class TracebackPart:
     """Lines of a traceback displayed alike. `look`: "own" (the user's), "library" (may be folded) or "words"."""
 
     look: str
@@ -20,7 +20,7 @@ class Shown:
         return sum(bool(FRAME.match(line)) for line in self.lines)
 
 
-def shown(lines: Iterable[str]) -> list[Shown]:
+def shown(lines: Iterable[str]) -> list[TracebackPart]:
     """Group a traceback's lines by how they are displayed."""
     found: list[tuple[str, list[str]]] = []
     look = "words"
@@ -30,7 +30,7 @@ def shown(lines: Iterable[str]) -> list[Shown]:
             found[-1][1].append(line)
         else:
             found.append((look, [line]))
-    return [Shown(one, tuple(some)) for one, some in found]
+    return [TracebackPart(one, tuple(some)) for one, some in found]
 
 
 def _look(line: str, before: str) -> str:

@@ -145,7 +145,7 @@ def log_page(page: reader.LogPage) -> dict[str, Any]:
     return {"lines": [_line(one) for one in page.lines], "cursor": page.cursor, "is_complete": page.is_complete}
 
 
-def found_lines(found: search.Found) -> dict[str, Any]:
+def found_lines(found: search.SearchResult) -> dict[str, Any]:
     return {"lines": [{**_line(line), "number": number} for number, line in found.lines], "next": found.next}
 
 

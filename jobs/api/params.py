@@ -12,7 +12,7 @@ from accounts.models import User
 from common.errors import InvalidInput, Problem
 from jobs.core.batch import LAUNCHER
 from jobs.core.verdict import place
-from jobs.logs.segments import Source
+from jobs.logs.segments import LogSource
 from jobs.models import Job
 from queues.models import Queue
 from queues.readable import readable_queues
@@ -74,9 +74,9 @@ def attempt_of(request: Request, job: Job) -> int:
     return job.attempt if attempt is None else attempt
 
 
-def source_of(request: Request, job: Job) -> Source:
+def source_of(request: Request, job: Job) -> LogSource:
     """Return whose lines are asked for by `rank` and `replica`; everybody's without them. Raises InvalidInput."""
-    return Source(_rank_of(request, job), _replica_of(request, job))
+    return LogSource(_rank_of(request, job), _replica_of(request, job))
 
 
 def _replica_of(request: Request, job: Job) -> tuple[str, int] | None:

@@ -14,7 +14,7 @@ from accounts.serializers import Sent
 from common.http.rest import BoundedList, Paging
 from jobs.models import Delivery, Webhook
 from jobs.webhooks import addresses, sending, services
-from jobs.webhooks.events import Choice, Event
+from jobs.webhooks.events import Choice, WebhookEvent
 
 from .params import user_of
 
@@ -76,7 +76,7 @@ class NewWebhook(WebhookFields):
 
 class DeliverySerializer(serializers.ModelSerializer[Delivery]):
     message_id = serializers.SerializerMethodField(help_text="the header webhook-id, the same at every try")
-    event = serializers.ChoiceField(choices=[(one.value, one.value) for one in Event])
+    event = serializers.ChoiceField(choices=[(one.value, one.value) for one in WebhookEvent])
     state = serializers.ChoiceField(choices=STATES)
     job = serializers.IntegerField(source="job_id", allow_null=True, help_text="null: a test")
     status_code = serializers.IntegerField(allow_null=True, help_text="of the newest answer; null: there was none")

@@ -24,7 +24,7 @@ from jobs.core.lifecycle import Phase
 from jobs.core.verdict import ENDED, ReplicaSeen, ReplicaState, Seen
 from jobs.history import note_once
 from jobs.ingest import apply, replica_rows
-from jobs.ingest.container_log_format import Reading
+from jobs.ingest.container_log_format import ContainerLogReader
 from jobs.models import Rank, RankState, Replica
 
 from .reconciler import Held
@@ -181,14 +181,16 @@ _ABOUT_UNREAD = "Log lines cannot be read from the containers"
 
 def _call(
     held: Held, one: SilentReplica, row: replica_rows.ReplicaRow, *, cluster: Cluster, since: float | None
-) -> tuple[Reading, bool]:
-    reading = Reading(row.own_positions)
+) -> tuple[ContainerLogReader, bool]:
+    reading = ContainerLogReader(row.own_positions)
     with faultpoints.around("cluster.read_log"):
         is_end = cluster.read_log(held.run, held.view.attempt, one.place, since, reading.take)
     return reading, is_end
 
 
-def _states(one: SilentReplica, row: replica_rows.ReplicaRow, reading: Reading, *, is_end: bool) -> Iterable[Item]:
+def _states(
+    one: SilentReplica, row: replica_rows.ReplicaRow, reading: ContainerLogReader, *, is_end: bool
+) -> Iterable[Item]:
     """Yield rank states derived from the log and the pod.
 
     A rank that prints is running. If the pod ended with code 0, its ranks succeeded: the launcher vouches for them.

@@ -26,7 +26,7 @@ from jobs.core.verdict import ENDED, ReplicaState, Seen
 from jobs.ingest.agent_tokens import attempt_key, issue
 from jobs.models import Delivery, Job, JobEvent, Rank, RankState, Replica
 from jobs.webhooks import courier, outbox
-from jobs.webhooks.events import Event
+from jobs.webhooks.events import WebhookEvent
 from queues.models import Queue
 
 from . import attempt_rows, elastic_rows, job_secrets, lease_renewal, replica_status
@@ -227,7 +227,7 @@ def _take_step(job: Job, step: Step, now: datetime) -> None:
         _queue_deliveries(job, event, now)
 
 
-def _queue_deliveries(job: Job, event: Event, now: datetime) -> None:
+def _queue_deliveries(job: Job, event: WebhookEvent, now: datetime) -> None:
     """Write the deliveries that notify webhooks of this step. Whatever goes wrong with that, the job gets to its next phase."""
     try:
         with faultpoints.atomic("store.record"):  # a savepoint, which a failing statement leaves the step out of

@@ -35,7 +35,7 @@ class Certainty(StrEnum):
     LIKELY = "likely"
 
 
-Found = tuple[Kind, Certainty]
+Classification = tuple[Kind, Certainty]
 
 # Such a failure reports that another rank is gone, or late: never the first failure if there is another one.
 ECHOES = frozenset({Kind.COMM_TIMEOUT, Kind.CONNECTION_LOST})
@@ -159,12 +159,12 @@ _REASONS: tuple[tuple[Kind, Certainty, re.Pattern[str]], ...] = (
 )  # fmt: skip
 
 
-def of_reason(reason: str) -> Found | None:
+def of_reason(reason: str) -> Classification | None:
     """Return the kind of a reason given by a cluster, or by a replica's agent."""
     return next(((kind, certainty) for kind, certainty, pattern in _REASONS if pattern.search(reason)), None)
 
 
-def of_words(text: str) -> Found | None:
+def of_words(text: str) -> Classification | None:
     """Return the kind by the message alone, whatever printed it."""
     text = text[:MOST_CHARACTERS]
     return next(((kind, certainty) for kind, certainty, pattern in _WORDS if pattern.search(text)), None)

@@ -30,7 +30,7 @@ class _Run:
     lines: list[tuple[float, bytes]] = field(default_factory=list)
 
 
-class Reading:
+class ContainerLogReader:
     """Reads a container's log line by line, keeping the lines after `positions`."""
 
     def __init__(self, positions: Mapping[int, StreamPosition], *, most_bytes: int = MOST_BYTES):

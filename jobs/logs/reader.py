@@ -14,7 +14,7 @@ from jobs.core.cursor import Cursor, Stream, decode
 from jobs.models import Job
 
 from . import segments
-from .segments import EVERYBODY, LAUNCHER, Segment, Source
+from .segments import EVERYBODY, LAUNCHER, LogSource, Segment
 
 PAGE_LINES = 500
 MAX_PAGE_LINES = 10_000
@@ -52,7 +52,7 @@ class CaughtUp(NamedTuple):
 def read(
     *,
     job: Job,
-    source: Source = EVERYBODY,
+    source: LogSource = EVERYBODY,
     cursor: str = "",
     limit: int = PAGE_LINES,
     tail: int | None = None,
@@ -73,14 +73,14 @@ def read(
     return page._replace(lines=page.lines[-tail:] if tail else [])
 
 
-def around(*, job: Job, source: Source, attempt: int, line: int, before: int, limit: int = PAGE_LINES) -> LogPage:
+def around(*, job: Job, source: LogSource, attempt: int, line: int, before: int, limit: int = PAGE_LINES) -> LogPage:
     """Return a page that begins `before` lines ahead of line number `line` in each stream of `source`."""
     start = max(0, line - 1 - before)
     place = Cursor(attempt, dict.fromkeys(segments.ends(job=job.pk, source=source, attempt=attempt), start))
     return _read(job.pk, source, place, limit=limit, only=attempt)
 
 
-def catch_up(*, job: Job, source: Source, cursor: str, limit: int, attempt: int | None = None) -> CaughtUp:
+def catch_up(*, job: Job, source: LogSource, cursor: str, limit: int, attempt: int | None = None) -> CaughtUp:
     """Return what comes after `cursor`, or only the last `limit` lines if there is more.
 
     A live page must not fall behind a job that prints faster than its user reads.
@@ -95,7 +95,7 @@ def catch_up(*, job: Job, source: Source, cursor: str, limit: int, attempt: int 
     return CaughtUp(page, found.skipped + more.skipped)
 
 
-def _caught_up(job: int, source: Source, place: Cursor, limit: int, only: int | None) -> CaughtUp:
+def _caught_up(job: int, source: LogSource, place: Cursor, limit: int, only: int | None) -> CaughtUp:
     page = _read(job, source, place, limit=limit, only=only)
     if not page.has_more or decode(page.cursor).attempt != place.attempt:
         return CaughtUp(page, 0)
@@ -109,7 +109,7 @@ def _caught_up(job: int, source: Source, place: Cursor, limit: int, only: int | 
 
 def last_lines(*, job: Job, attempt: int, rank: int, count: int) -> list[str]:
     """Return the end of one rank's log."""
-    return [line.text for line in read(job=job, source=Source(rank), tail=count, attempt=attempt).lines]
+    return [line.text for line in read(job=job, source=LogSource(rank), tail=count, attempt=attempt).lines]
 
 
 def end_of_launcher(*, replica: int, count: int) -> list[str]:
@@ -125,14 +125,14 @@ def end_of_launcher(*, replica: int, count: int) -> list[str]:
     return found[-count:]
 
 
-def following(*, job: int, source: Source, place: Cursor, limit: int) -> tuple[list[LogLine], Cursor]:
+def following(*, job: int, source: LogSource, place: Cursor, limit: int) -> tuple[list[LogLine], Cursor]:
     """Return the next lines of the cursor's attempt, and the cursor after them."""
     page = _read(job, source, place, limit=limit, only=place.attempt)
     return page.lines, decode(page.cursor)
 
 
 def _read(
-    job: int, source: Source, place: Cursor, *, limit: int | None, only: int | None, newest: int | None = None
+    job: int, source: LogSource, place: Cursor, *, limit: int | None, only: int | None, newest: int | None = None
 ) -> LogPage:
     """Return one page.
 
@@ -228,7 +228,7 @@ class _End(NamedTuple):
     newest: int
 
 
-def _near_end(job: int, source: Source, attempt: int, tail: int) -> _End:
+def _near_end(job: int, source: LogSource, attempt: int, tail: int) -> _End:
     """Return a cursor before the last `tail` lines, at the newest segments that hold that many.
 
     Everything older is skipped. At most `tail` lines of one stream can be among them.
@@ -256,7 +256,7 @@ __all__ = [
     "CaughtUp",
     "LogLine",
     "LogPage",
-    "Source",
+    "LogSource",
     "catch_up",
     "end_of_launcher",
     "following",

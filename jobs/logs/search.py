@@ -15,7 +15,7 @@ from jobs.models import Job
 
 from . import segments
 from .reader import LAUNCHER, LogLine, following
-from .segments import EVERYBODY, Segment, Source
+from .segments import EVERYBODY, LogSource, Segment
 
 PIECE_LINES = 20_000
 SEARCH_BYTES = 256 * 2**20  # of text searched per call; its answer says where to continue
@@ -45,7 +45,7 @@ class FoundLine(NamedTuple):
     line: LogLine
 
 
-class Found(NamedTuple):
+class SearchResult(NamedTuple):
     """Lines in the order they arrived; `next` is where the search continues, empty once it has seen everything."""
 
     lines: list[FoundLine]
@@ -53,7 +53,7 @@ class Found(NamedTuple):
 
 
 def stream_text(
-    *, job: Job, source: Source = EVERYBODY, attempt: int | None = None, shown: Callable[[str], str] = str
+    *, job: Job, source: LogSource = EVERYBODY, attempt: int | None = None, shown: Callable[[str], str] = str
 ) -> Iterator[str]:
     """Yield one attempt (default: the newest) as text: time, rank or replica, and the line after `shown`."""
     place = Cursor(job.attempt if attempt is None else attempt)
@@ -70,12 +70,12 @@ def search(
     job: Job,
     text: str,
     by: int | None,
-    source: Source = EVERYBODY,
+    source: LogSource = EVERYBODY,
     attempt: int | None = None,
     limit: int = SEARCH_LINES,
     start: str = "",
     is_regex: bool = False,
-) -> Found:
+) -> SearchResult:
     """Return lines of one attempt (default: the newest) that contain `text`, ignoring case.
 
     `is_regex`: `text` is a regular expression (RE2: no look-around, no back-references). `by`: the id of the searching user. A team's searches run one after another, its users taking turns; raises Busy if
@@ -113,8 +113,8 @@ def matcher(text: str, *, is_regex: bool) -> Callable[[str], object]:
 
 
 def scan(
-    job: int, matches: Callable[[str], object], source: Source, attempt: int, limit: int, *, after: int, line: int, look_lines: int = LOOK_LINES
-) -> Found:  # fmt: skip
+    job: int, matches: Callable[[str], object], source: LogSource, attempt: int, limit: int, *, after: int, line: int, look_lines: int = LOOK_LINES
+) -> SearchResult:  # fmt: skip
     """Search one attempt from a position on, for a bounded time; the caller holds the turn."""
     found: list[FoundLine] = []
     scanned, until, read = 0, time.thread_time() + SEARCH_SECONDS, 0
@@ -122,17 +122,17 @@ def scan(
         for number, one in _numbered(segment, attempt, line if segment.id == after + 1 else 0):
             is_here = matches(one.text)
             if (is_here and len(found) == limit) or (read and not read % look_lines and time.thread_time() > until):
-                return Found(found, f"{segment.id - 1}.{number}")
+                return SearchResult(found, f"{segment.id - 1}.{number}")
             read += 1
             if is_here:
                 found.append(FoundLine(number, one))
         scanned += segment.raw_bytes if segment.path else 0
         if scanned >= SEARCH_BYTES or time.thread_time() > until:
-            return Found(found, f"{segment.id}.0")
-    return Found(found, "")
+            return SearchResult(found, f"{segment.id}.0")
+    return SearchResult(found, "")
 
 
-def _rows(job: int, source: Source, attempt: int, after: int) -> Iterator[Segment]:
+def _rows(job: int, source: LogSource, attempt: int, after: int) -> Iterator[Segment]:
     while rows := segments.since(job=job, source=source, attempt=attempt, after=after, limit=ROWS):
         give_back()
         yield from rows

@@ -32,7 +32,7 @@ class Unreadable(Exception):
     """The bytes exist but do not match their row."""
 
 
-class Source(NamedTuple):
+class LogSource(NamedTuple):
     """Whose lines: everybody's; only one rank's (LAUNCHER: those of no rank), one replica's, or both together."""
 
     rank: int | None = None
@@ -45,7 +45,7 @@ class Source(NamedTuple):
         return {"rank": self.rank, "role": role, "index": index}
 
 
-EVERYBODY = Source()
+EVERYBODY = LogSource()
 
 
 class Segment(NamedTuple):
@@ -87,7 +87,7 @@ class Unread(NamedTuple):
     segments: list[Segment]
 
 
-def unread(*, job: int, source: Source, place: Cursor, limit: int) -> Unread:
+def unread(*, job: int, source: LogSource, place: Cursor, limit: int) -> Unread:
     """Return segments with lines after the cursor, in order of time."""
     streams = list(place.next)
     given = {
@@ -105,7 +105,7 @@ def unread(*, job: int, source: Source, place: Cursor, limit: int) -> Unread:
     return Unread(attempt, is_finished, collected_at, found)
 
 
-def newest(*, job: int, source: Source, attempt: int, limit: int) -> list[Segment]:
+def newest(*, job: int, source: LogSource, attempt: int, limit: int) -> list[Segment]:
     """Return the segments that arrived last, newest first."""
     with connection.cursor() as cursor:
         cursor.execute(_NEWEST, {"job": job, **source.given, "attempt": attempt, "limit": limit})
@@ -120,7 +120,7 @@ def last(*, stream: Stream, limit: int) -> list[Segment]:
         return [Segment(*row) for row in cursor.fetchall()]
 
 
-def since(*, job: int, source: Source, attempt: int, after: int, limit: int) -> list[Segment]:
+def since(*, job: int, source: LogSource, attempt: int, after: int, limit: int) -> list[Segment]:
     """Return the segments that arrived after the one with the id `after`, oldest first."""
     with connection.cursor() as cursor:
         given = {"job": job, **source.given, "attempt": attempt, "after": after, "limit": limit}
@@ -128,7 +128,7 @@ def since(*, job: int, source: Source, attempt: int, after: int, limit: int) -> 
         return [Segment(*row) for row in cursor.fetchall()]
 
 
-def ends(*, job: int, source: Source, attempt: int) -> dict[Stream, int]:
+def ends(*, job: int, source: LogSource, attempt: int) -> dict[Stream, int]:
     """Return the number of the next line in each stream."""
     with connection.cursor() as cursor:
         cursor.execute(_ENDS, {"job": job, **source.given, "attempt": attempt})
@@ -199,8 +199,8 @@ def _stored(segment: Segment) -> str:
 __all__ = [
     "EVERYBODY",
     "LAUNCHER",
+    "LogSource",
     "Segment",
-    "Source",
     "Unread",
     "content",
     "ends",

@@ -37,7 +37,7 @@ _TONES = {"+": "add", "-": "del", "@": "at"}
 
 
 @dataclass(frozen=True)
-class Shown:
+class ShownFile:
     """One file of the page: its lines, or why there are none."""
 
     path: str
@@ -74,15 +74,15 @@ def _code_context(request: HtmxRequest, *, job: Job) -> Context:
     }
 
 
-def _shown(job: Job, entries: Iterable[Entry], *, path: str) -> Shown:
+def _shown(job: Job, entries: Iterable[Entry], *, path: str) -> ShownFile:
     assert job.workspace is not None
     entry = next((one for one in entries if one.path == path), None)
     if entry is None:
         raise Http404(f"the code of job {job.name} does not contain {path}")
     if not entry.is_file:
-        return Shown(path, 0, [], f"This is a link to {entry.target}.")
+        return ShownFile(path, 0, [], f"This is a link to {entry.target}.")
     if not entry.size:
-        return Shown(path, 0, [])
+        return ShownFile(path, 0, [])
     data = reading.content(job.workspace, entry)
     try:
         text = data.decode()
@@ -90,12 +90,12 @@ def _shown(job: Job, entries: Iterable[Entry], *, path: str) -> Shown:
     except UnicodeDecodeError:
         lines = []
     if not lines:
-        return Shown(path, entry.size, [], "This file is not text.")
+        return ShownFile(path, entry.size, [], "This file is not text.")
     is_cut = len(lines) > SHOWN_LINES or len(text) > SHOWN_CHARACTERS
     cut = (
         f"Only the first {SHOWN_LINES} lines, of at most {SHOWN_CHARACTERS:,} characters, are shown." if is_cut else ""
     )
-    return Shown(path, entry.size, lines[:SHOWN_LINES], cut)
+    return ShownFile(path, entry.size, lines[:SHOWN_LINES], cut)
 
 
 def _other(request: HtmxRequest, *, job: Job) -> Job | None:

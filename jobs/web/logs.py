@@ -20,7 +20,7 @@ from jobs.core.cursor import Cursor
 from jobs.core.lifecycle import Phase
 from jobs.core.verdict import place
 from jobs.logs import reader, search
-from jobs.logs.reader import EVERYBODY, LAUNCHER, Source
+from jobs.logs.reader import EVERYBODY, LAUNCHER, LogSource
 from jobs.models import Job, Rank
 
 from .parts import Context, HtmxRequest, answer, readable_job, target_id, tell_address, unchanged, whole
@@ -81,7 +81,7 @@ def opening_context(request: HtmxRequest, *, job: Job) -> Context:
     is_over = job.phase == Phase.FAILED or attempt != job.attempt
     if source == EVERYBODY and is_over and (failure := failures.stored(job, attempt)):
         rank = failure.traceback_rank if failure.traceback_rank is not None else failure.rank
-        source = Source(rank) if rank is not None else Source(replica=place(job.role_views, failure.replica))
+        source = LogSource(rank) if rank is not None else LogSource(replica=place(job.role_views, failure.replica))
     return _opened(request, job, source, attempt)
 
 
@@ -90,7 +90,7 @@ def log_context(request: HtmxRequest, *, job: Job) -> Context:
     return _opened(request, job, *chosen(request, job=job))
 
 
-def _opened(request: HtmxRequest, job: Job, source: Source, attempt: int) -> Context:
+def _opened(request: HtmxRequest, job: Job, source: LogSource, attempt: int) -> Context:
     only = attempt if attempt != job.attempt else None
     cursor, line = request.GET.get("cursor", ""), whole(request.GET.get("line"), most=MOST_LINE)
     page = _after(job, source=source, cursor=cursor, only=only) if cursor else None
@@ -103,7 +103,7 @@ def _opened(request: HtmxRequest, job: Job, source: Source, attempt: int) -> Con
     return _pane(request, job, source, attempt) | _lines(job, page, attempt=attempt)
 
 
-def _after(job: Job, *, source: Source, cursor: str, only: int | None) -> reader.LogPage | None:
+def _after(job: Job, *, source: LogSource, cursor: str, only: int | None) -> reader.LogPage | None:
     """Return the next lines; None for a malformed cursor, which is ignored."""
     try:
         return reader.read(job=job, source=source, cursor=cursor, limit=TAIL, attempt=only)
@@ -135,7 +135,7 @@ def _lines(job: Job, page: reader.LogPage, *, attempt: int) -> Context:
     return {"lines": page.lines, "cursor": page.cursor, "is_log_live": is_live}
 
 
-def _pane(request: HtmxRequest, job: Job, source: Source, attempt: int) -> Context:
+def _pane(request: HtmxRequest, job: Job, source: LogSource, attempt: int) -> Context:
     """Return the context around the lines: whose log it is, and which others there are."""
     numbers = list(
         Rank.objects.filter(job=job, attempt=attempt).order_by("rank").values_list("rank", flat=True)[: MAX_LINKS + 1]
@@ -161,22 +161,22 @@ def _pane(request: HtmxRequest, job: Job, source: Source, attempt: int) -> Conte
     }
 
 
-def chosen(request: HtmxRequest, *, job: Job) -> tuple[Source, int]:
+def chosen(request: HtmxRequest, *, job: Job) -> tuple[LogSource, int]:
     """Return (whose lines, attempt) from the URL; malformed values are ignored."""
     text = request.GET.get("rank", "")
     rank = LAUNCHER if text in ("launcher", "-1") else whole(text)
     attempt = whole(request.GET.get("attempt"))
-    source = Source(rank, place(job.role_views, request.GET.get("replica", "")))
+    source = LogSource(rank, place(job.role_views, request.GET.get("replica", "")))
     return source, attempt if attempt is not None and 1 <= attempt <= job.attempt else job.attempt
 
 
-def _query(source: Source) -> dict[str, str]:
+def _query(source: LogSource) -> dict[str, str]:
     """Return a choice as written in the URL."""
     rank = {} if source.rank is None else {"rank": "launcher" if source.rank == LAUNCHER else str(source.rank)}
     return rank | ({"replica": "{}-{}".format(*source.replica)} if source.replica else {})
 
 
-def _address(job: Job, source: Source, attempt: int | None, *, route: str = "job-logs") -> str:
+def _address(job: Job, source: LogSource, attempt: int | None, *, route: str = "job-logs") -> str:
     asked = _query(source) | ({} if attempt is None else {"attempt": str(attempt)})
     return reverse(route, args=[job.pk]) + (f"?{urlencode(asked)}" if asked else "")
 
@@ -186,16 +186,16 @@ def _and(address: str) -> str:
     return address + ("&" if "?" in address else "?")
 
 
-def _choices(job: Job, numbers: list[int], *, source: Source, only: int | None) -> list[Choice]:
+def _choices(job: Job, numbers: list[int], *, source: LogSource, only: int | None) -> list[Choice]:
     """Return everybody, the replicas where ranks alone do not tell them apart, the ranks, and what no rank printed."""
     roles = job.role_views
     has_own = len(roles) > 1 and sum(one.replicas for one in roles) <= MAX_LINKS
     replicas = [(one.name, index) for one in roles for index in range(one.replicas)] if has_own else []
     offered = [
-        ("All", Source()),
-        *(("{}-{}".format(*replica), Source(replica=replica)) for replica in replicas),
-        *((str(number), Source(number)) for number in numbers),
-        *([] if has_own else [("Launcher", Source(LAUNCHER))]),
+        ("All", LogSource()),
+        *(("{}-{}".format(*replica), LogSource(replica=replica)) for replica in replicas),
+        *((str(number), LogSource(number)) for number in numbers),
+        *([] if has_own else [("Launcher", LogSource(LAUNCHER))]),
     ]
     return [Choice(word, _address(job, one, only), one == source) for word, one in offered]
 
@@ -236,7 +236,7 @@ def _found(request: HtmxRequest, *, job: Job, asked: str) -> Context:
         except InvalidInput:  # a malformed start: search from the beginning
             found = search.search(**where)
     except InvalidInput as error:
-        found, problem = search.Found([], ""), " ".join(one.message for one in error.problems)
+        found, problem = search.SearchResult([], ""), " ".join(one.message for one in error.problems)
     return {
         "found": found,
         "asked": asked,

@@ -126,7 +126,7 @@ def drawn(job: Job, *, attempt: int, asked: ChartQuery = ALL) -> Drawing:
     names = [*shown, *system]
     source = _source(job, attempt, names, asked)
     other = asked.other
-    beside = _source(other, other.attempt, names, replace(asked, pinned=())) if other else Source()
+    beside = _source(other, other.attempt, names, replace(asked, pinned=())) if other else ChartValues()
     made = {name: _draw(name, source, asked, beside) for name in names if source.has(name)}
     charts_by_name = {name: one for name, one in made.items() if one is not None}
     return Drawing(
@@ -140,7 +140,7 @@ def drawn(job: Job, *, attempt: int, asked: ChartQuery = ALL) -> Drawing:
 
 
 @dataclass(frozen=True)
-class Source:
+class ChartValues:
     """The values of some series of one attempt. `start`: when the first of them was reported, in seconds since the epoch."""
 
     start: float = 0.0
@@ -156,14 +156,14 @@ class Source:
         return all(step is not None for step in (*points, *(one.step for one in self.spread.get(name, ()))))
 
 
-def _source(job: Job, attempt: int, names: Sequence[str], asked: ChartQuery) -> Source:
+def _source(job: Job, attempt: int, names: Sequence[str], asked: ChartQuery) -> ChartValues:
     start = metrics.began(job=job, attempt=attempt, names=names)
     window = _window(job, attempt, names, asked.zoom, start)
     of: dict[str, Any] = {"job": job, "attempt": attempt}
     whole = rollups.extent(**of, names=names) if _is_large(job, attempt) else None
     if whole is None:
         found = metrics.some_series(**of, names=names, first=asked.pinned, window=window)
-        return Source(start, _by_name(found))
+        return ChartValues(start, _by_name(found))
     over = window or whole
     spread = rollups.spread(**of, names=names, window=over, points=SPREAD_POINTS)
     worst = rollups.worst(**of, names=names, window=over)
@@ -171,7 +171,7 @@ def _source(job: Job, attempt: int, names: Sequence[str], asked: ChartQuery) -> 
     found = metrics.lines(**of, pairs=pairs, points=SPREAD_POINTS, window=window)
     rest = [name for name in names if name not in spread]
     found += metrics.some_series(**of, names=rest, first=asked.pinned, window=window) if rest else []
-    return Source(start, _by_name(found), spread, worst)
+    return ChartValues(start, _by_name(found), spread, worst)
 
 
 def _is_large(job: Job, attempt: int) -> bool:
@@ -198,7 +198,7 @@ def _by_name(found: Iterable[metrics.Series]) -> dict[str, list[metrics.Series]]
 # -- how it is drawn
 
 
-def _draw(name: str, source: Source, asked: ChartQuery, beside: Source) -> Drawn | None:
+def _draw(name: str, source: ChartValues, asked: ChartQuery, beside: ChartValues) -> Drawn | None:
     """Return a chart; None if nothing was reported within the zoom."""
     title, unit = _SYSTEM.get(name, (name, _NUMBER))
     by_step = source.by_step(name) and (not beside.has(name) or beside.by_step(name))
@@ -246,7 +246,7 @@ def _points(one: metrics.Series, start: float, by_step: bool, within: Zoom | Non
 
 
 def _spread_points(
-    source: Source, name: str, by_step: bool, within: Zoom | None
+    source: ChartValues, name: str, by_step: bool, within: Zoom | None
 ) -> list[tuple[float, rollups.Bucket]]:  # fmt: skip
     found = [
         (float(bucket.step) if by_step and bucket.step is not None else max(0.0, bucket.at - source.start), bucket)
@@ -255,7 +255,7 @@ def _spread_points(
     return [pair for pair in found if within is None or within.has(pair[0])]
 
 
-def _main_line(name: str, source: Source, by_step: bool, within: Zoom | None) -> list[charts.Point]:
+def _main_line(name: str, source: ChartValues, by_step: bool, within: Zoom | None) -> list[charts.Point]:
     """Return the one line that stands for a whole job: its median, or of few ranks the first one's."""
     if spread := _spread_points(source, name, by_step, within):
         return [(x, bucket.median) for x, bucket in spread]

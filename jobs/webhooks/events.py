@@ -8,7 +8,7 @@ from typing import Any
 from jobs.core.lifecycle import TERMINAL, Phase, StopReason
 
 
-class Event(StrEnum):
+class WebhookEvent(StrEnum):
     STARTED = "started"  # every replica runs; again after each retry and each resume
     RETRYING = "retrying"  # an attempt failed, and the job is tried again
     SUCCEEDED = "succeeded"
@@ -26,9 +26,9 @@ class Choice(StrEnum):
 
 
 EVENTS_OF = {
-    Choice.START: frozenset({Event.STARTED}),
-    Choice.END: frozenset({Event.SUCCEEDED, Event.FAILED, Event.CANCELLED}),
-    Choice.FAILURE: frozenset({Event.RETRYING, Event.FAILED}),
+    Choice.START: frozenset({WebhookEvent.STARTED}),
+    Choice.END: frozenset({WebhookEvent.SUCCEEDED, WebhookEvent.FAILED, WebhookEvent.CANCELLED}),
+    Choice.FAILURE: frozenset({WebhookEvent.RETRYING, WebhookEvent.FAILED}),
 }
 
 
@@ -62,25 +62,25 @@ class FailureFacts:
     headline: str
 
 
-def of_step(before: str, to: str, reason: str | None) -> Event | None:
+def of_step(before: str, to: str, reason: str | None) -> WebhookEvent | None:
     """Return the event that a step of the lifecycle is; most are none."""
     if before == to:
         return None
     if to == Phase.RUNNING:
-        return Event.STARTED
+        return WebhookEvent.STARTED
     if to in TERMINAL:
-        return Event(to)
+        return WebhookEvent(to)
     if before == Phase.STOPPING and to == Phase.ADMITTED and reason == StopReason.RETRY:
-        return Event.RETRYING
+        return WebhookEvent.RETRYING
     return None
 
 
-def choices_with(event: Event) -> list[str]:
+def choices_with(event: WebhookEvent) -> list[str]:
     return [choice.value for choice, events in EVENTS_OF.items() if event in events]
 
 
 def payload(
-    event: Event, *, at: datetime, job: JobFacts, message: str, failure: FailureFacts | None = None
+    event: WebhookEvent, *, at: datetime, job: JobFacts, message: str, failure: FailureFacts | None = None
 ) -> dict[str, Any]:
     """Return the JSON object that is sent, times as ISO 8601 in UTC. Its form is that of Standard Webhooks."""
     fields = {name: _json(value) for name, value in asdict(job).items()}
@@ -93,7 +93,7 @@ def payload(
 
 def ping(*, at: datetime, team: str, webhook: str) -> dict[str, Any]:
     """Return the payload of a test; it is about no job."""
-    return {"type": Event.PING.value, "timestamp": _json(at), "data": {"team": team, "webhook": webhook}}
+    return {"type": WebhookEvent.PING.value, "timestamp": _json(at), "data": {"team": team, "webhook": webhook}}
 
 
 def _json(value: Any) -> Any:

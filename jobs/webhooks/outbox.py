@@ -20,7 +20,7 @@ from jobs.analysis import failures
 from jobs.models import Delivery, Job
 
 from . import events
-from .events import Event, FailureFacts, JobFacts
+from .events import FailureFacts, JobFacts, WebhookEvent
 
 MOST_TEXT = 500  # characters of a message or of an error's headline
 LEAST_SECRET = 4  # characters; a shorter value would strike out parts of ordinary words
@@ -29,11 +29,11 @@ _TELLING = ("KEY", "TOKEN", "SECRET", "PASS", "AUTH", "CREDENTIAL")  # in names 
 WANTED = sql.load("jobs/sql/webhooks_of_event.sql")
 
 
-def event_of(job: Job, *, before: str, reason: str | None) -> Event | None:
+def event_of(job: Job, *, before: str, reason: str | None) -> WebhookEvent | None:
     return events.of_step(before, job.phase, reason)
 
 
-def deliveries(job: Job, event: Event, *, now: datetime, secrets: Callable[[], Iterable[str]]) -> list[Delivery]:
+def deliveries(job: Job, event: WebhookEvent, *, now: datetime, secrets: Callable[[], Iterable[str]]) -> list[Delivery]:
     """Return the rows that report this event, unsaved. `secrets` returns the values that no text of it may hold."""
     webhooks = _wanted(job, event)
     if not webhooks:
@@ -48,7 +48,7 @@ def deliveries(job: Job, event: Event, *, now: datetime, secrets: Callable[[], I
     ]  # fmt: skip
 
 
-def _wanted(job: Job, event: Event) -> list[int]:
+def _wanted(job: Job, event: WebhookEvent) -> list[int]:
     given: dict[str, Any] = {
         "team": job.team_id,
         "names": list(job.spec.get("notify", [])),
@@ -67,13 +67,13 @@ def _facts(job: Job) -> JobFacts:
     )  # fmt: skip
 
 
-def _why(job: Job, event: Event, secrets: Callable[[], Iterable[str]]) -> dict[str, Any]:
+def _why(job: Job, event: WebhookEvent, secrets: Callable[[], Iterable[str]]) -> dict[str, Any]:
     """Return the step's message, and what failed first. The attempt was judged before its last step."""
     try:
         hidden = _hidden(job, secrets())
     except Refused as error:  # what cannot be read cannot be struck out
         return {"message": f"not told: {error}"}
-    found = failures.stored(job, job.attempt) if event in (Event.FAILED, Event.RETRYING) else None
+    found = failures.stored(job, job.attempt) if event in (WebhookEvent.FAILED, WebhookEvent.RETRYING) else None
     failure = found and FailureFacts(
         found.rank, found.replica, found.exit_code, found.signal, found.kind, safe(found.headline, hidden)
     )

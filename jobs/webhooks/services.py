@@ -22,7 +22,7 @@ from common.errors import Conflict, InvalidInput, InvalidSpec, Problem, Refused
 from jobs.models import Delivery, Webhook
 
 from . import addresses, events, sealing, sending
-from .events import Choice, Event
+from .events import Choice, WebhookEvent
 
 MOST = 20  # of one team
 OLD_SECRET = timedelta(hours=24)
@@ -136,7 +136,9 @@ def ping(*, webhook: Webhook, by: User) -> Delivery:
     payload = events.ping(at=now, team=webhook.team.name, webhook=webhook.name)
     with faultpoints.atomic("services.webhook"):
         row = _active(webhook)
-        found = Delivery.objects.create(webhook=row, event=Event.PING, payload=payload, created_at=now, next_try_at=now)
+        found = Delivery.objects.create(
+            webhook=row, event=WebhookEvent.PING, payload=payload, created_at=now, next_try_at=now
+        )
         audit.record(AuditAction.WEBHOOK_TESTED, by=by, on=row, team=row.team)
     return found
 

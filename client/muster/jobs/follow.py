@@ -14,7 +14,7 @@ from muster.errors import WaitTimeout
 from muster.http.call import Call
 from muster.jobs.calls import LONG_POLL_SECONDS, job, log_page, patient
 from muster.jobs.models import Job, LogLine, LogPage
-from muster.jobs.streams import Event, EventReader, log_stream
+from muster.jobs.streams import EventReader, StreamEvent, log_stream
 
 # The server answers a long poll at the first new line; without a pause, a busy job would cost a request per line.
 REST_SECONDS = 0.25
@@ -138,7 +138,7 @@ class Follower:
     def _is_suspended(self) -> bool:
         return self.job is not None and self.job.is_suspended
 
-    def _new_in(self, event: Event) -> Iterator[LogPage]:
+    def _new_in(self, event: StreamEvent) -> Iterator[LogPage]:
         if event.kind == "phase" and (event.content["phase"], event.content["message"]) != _reported(self.job):
             self.pages_since_look = PAGES_PER_LOOK
         elif event.kind in ("lines", "end"):

@@ -35,7 +35,7 @@ def log_stream(job_id: int, *, cursor: str | None = None, **asked: int | str | N
 
 
 @dataclass(frozen=True)
-class Event:
+class StreamEvent:
     kind: str
     content: Json
 
@@ -50,7 +50,7 @@ class EventReader:
     def begin(self) -> None:
         self.kind, self.content = "", []
 
-    def take(self, line: str) -> Event | None:
+    def take(self, line: str) -> StreamEvent | None:
         """Return the event that an empty line completes."""
         name, _, value = line.partition(":")
         value = value[1:] if value.startswith(" ") else value
@@ -60,7 +60,7 @@ class EventReader:
             self.content.append(value)
         return None if line else self._ended()
 
-    def _ended(self) -> Event | None:
+    def _ended(self) -> StreamEvent | None:
         kind, content = self.kind, self.content
         self.begin()
-        return Event(kind, json.loads("\n".join(content))) if content else None
+        return StreamEvent(kind, json.loads("\n".join(content))) if content else None

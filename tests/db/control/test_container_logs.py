@@ -12,7 +12,7 @@ from jobs.core.agent_identity import AgentIdentity
 from jobs.core.lifecycle import Phase
 from jobs.core.verdict import ReplicaSeen, ReplicaState, Seen
 from jobs.ingest import apply, replica_rows
-from jobs.ingest.container_log_format import Reading
+from jobs.ingest.container_log_format import ContainerLogReader
 from jobs.logs import reader
 from jobs.models import JobEvent, Rank, Replica
 from tests.support.builders import batch, identity, log_item
@@ -132,7 +132,7 @@ def test_of_two_concurrent_readers_only_the_first_writes(job, cluster):
     cluster.say(0, 0, 0, "once")
     stale = replica_rows.find(identity(job))
     collect(job, cluster)
-    reading = Reading(stale.positions)
+    reading = ContainerLogReader(stale.positions)
     cluster.read_log("", 1, ("worker", 0, 0), None, reading.take)
     assert not apply.apply_container_log(identity=identity(job), row=stale, items=reading.items())
     assert texts(job) == ["once"]
@@ -143,7 +143,7 @@ def test_a_batch_that_arrives_during_the_read_wins_over_the_container_log(job, c
     cluster.say(0, 0, 0, "once")
     stale = replica_rows.find(identity(job))
     apply.apply_batch(identity=identity(job), batch=batch(1, log_item(0, 0, [(timezone.now().timestamp(), "once")])))
-    reading = Reading(stale.positions)
+    reading = ContainerLogReader(stale.positions)
     cluster.read_log("", 1, ("worker", 0, 0), None, reading.take)
     assert not apply.apply_container_log(identity=identity(job), row=stale, items=reading.items())
     assert texts(job) == ["once"]

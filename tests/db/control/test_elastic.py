@@ -14,7 +14,7 @@ from jobs.core import replacement
 from jobs.core.agent_identity import AgentIdentity
 from jobs.ingest import agent_tokens, apply, replica_rows, translate
 from jobs.logs import reader
-from jobs.logs.reader import Source
+from jobs.logs.reader import LogSource
 from jobs.models import Job, Rank, Replica
 from tests.db.api.test_api import SENT, Api
 from tests.support.builders import batch, identity, item, log_item
@@ -215,4 +215,4 @@ def test_a_refused_replacement_does_not_end_the_other_replicas(lab):
 
 
 def page(job: Job, rank: int) -> list[reader.LogLine]:
-    return reader.read(job=job, source=Source(rank), limit=100).lines
+    return reader.read(job=job, source=LogSource(rank), limit=100).lines

@@ -14,7 +14,7 @@ from django.utils import timezone
 from jobs.core.cursor import Cursor
 from jobs.ingest import apply
 from jobs.logs import compaction, reader, retention, search, segments
-from jobs.logs.segments import EVERYBODY, Source
+from jobs.logs.segments import EVERYBODY, LogSource
 from jobs.models import Job, LogSegment, Replica
 from tests.support.builders import batch, identity, item, log_item
 
@@ -79,7 +79,11 @@ def test_a_packed_log_has_the_same_lines_in_a_few_rows_and_one_file(job, files):
         LogSegment.objects.filter(is_packed=True).count() == 4
     )  # rank 0 before and after its gap, rank 1, the launcher
     assert LogSegment.objects.exclude(path="").values("path").distinct().count() == 1
-    assert [line.text for line in reader.read(job=job, source=Source(1), tail=3).lines] == ["1:397", "1:398", "1:399"]
+    assert [line.text for line in reader.read(job=job, source=LogSource(1), tail=3).lines] == [
+        "1:397",
+        "1:398",
+        "1:399",
+    ]
     assert len(search.search(job=job, by=1, text="launcher").lines) == BATCHES
 
 

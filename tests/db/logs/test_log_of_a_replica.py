@@ -8,12 +8,12 @@ from django.test import Client
 
 from jobs.ingest import apply
 from jobs.logs import reader, search
-from jobs.logs.reader import LAUNCHER, Source
+from jobs.logs.reader import LAUNCHER, LogSource
 from tests.support.builders import batch, identity, log_item
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("files")]
 T = float(int(time.time()) - 600)
-DRIVER, FIRST = Source(replica=("head", 0)), Source(replica=("worker", 0))
+DRIVER, FIRST = LogSource(replica=("head", 0)), LogSource(replica=("worker", 0))
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def test_another_attempts_replica_of_that_name_is_another_one(job, lab):
         lab.cluster.finish(job.run, job.attempt, "head", 0, exit_code=1)
     job = lab.visit(job, times=6)
     assert texts(reader.read(job=job, source=DRIVER, attempt=1)) == [f"head-0 says {seq}" for seq in range(3)]
-    assert texts(reader.read(job=job, source=Source(replica=("head", 1)), attempt=1)) == []
+    assert texts(reader.read(job=job, source=LogSource(replica=("head", 1)), attempt=1)) == []
 
 
 def test_the_api_takes_a_replica_and_names_those_that_there_are(owner, job):

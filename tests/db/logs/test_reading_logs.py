@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from jobs.ingest import apply
 from jobs.logs import reader, segments
-from jobs.logs.segments import EVERYBODY, Source
+from jobs.logs.segments import EVERYBODY, LogSource
 from tests.support.builders import batch, identity, item, log_item
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("files")]
@@ -161,7 +161,7 @@ def test_the_tail_of_one_stream_spans_its_segments(job):
     send(job, 2, log_item(0, 5, [(T + n, f"a{n}") for n in range(5, 7)]))
     send(job, 1, log_item(2, 0, [(T + 5.5, "b")]), index=1)
     assert [line.text for line in reader.read(job=job, tail=4).lines] == ["a4", "a5", "b", "a6"]
-    assert [line.text for line in reader.read(job=job, source=Source(0), tail=3).lines] == ["a4", "a5", "a6"]
+    assert [line.text for line in reader.read(job=job, source=LogSource(0), tail=3).lines] == ["a4", "a5", "a6"]
 
 
 @given(st.lists(st.text("ab", max_size=5), max_size=40), st.booleans(), st.integers(1, 9), st.data())

@@ -11,7 +11,7 @@ from accounts.models import Team
 from common.errors import Busy, InvalidInput
 from jobs.ingest import apply
 from jobs.logs import search, segments
-from jobs.logs.segments import Source
+from jobs.logs.segments import LogSource
 from jobs.models import Job
 from tests.support.builders import batch, identity, item, log_item
 
@@ -42,7 +42,7 @@ def test_the_whole_log_is_streamed_in_pieces_and_in_order(job, monkeypatch):
 
 
 def test_one_rank_can_be_downloaded_separately(job):
-    assert "".join(search.stream_text(job=job, source=Source(2))).count("\n") == 1
+    assert "".join(search.stream_text(job=job, source=LogSource(2))).count("\n") == 1
 
 
 def test_matches_are_returned_with_their_line_numbers(job):
@@ -50,7 +50,7 @@ def test_matches_are_returned_with_their_line_numbers(job):
     assert found.next == ""
     assert [one.number for one in found.lines if one.line.rank == 0] == [seq * 5 + 3 for seq in range(30)]
     assert [one.line.text for one in found.lines if one.line.rank == 2] == ["loss of rank 2"]
-    assert len(search.search(job=job, by=1, text="loss", source=Source(2)).lines) == 1
+    assert len(search.search(job=job, by=1, text="loss", source=LogSource(2)).lines) == 1
 
 
 def test_the_timestamp_before_a_line_is_not_searched(job):
@@ -63,7 +63,7 @@ def test_a_search_continues_where_it_stopped(job, limit, monkeypatch):
     monkeypatch.setattr(search, "ROWS", 4)
     seen, start = [], ""
     while True:
-        found = search.search(job=job, by=1, text="step", source=Source(0), limit=limit, start=start)
+        found = search.search(job=job, by=1, text="step", source=LogSource(0), limit=limit, start=start)
         assert len(found.lines) <= limit
         seen += [one.number for one in found.lines]
         start = found.next
@@ -76,7 +76,7 @@ def test_a_search_is_bounded_in_time_and_returns_where_to_continue(job, monkeypa
     monkeypatch.setattr(search, "SEARCH_SECONDS", 0.0)
     seen, start, calls = [], "", 0
     while calls == 0 or start:
-        found = search.search(job=job, by=1, text="step", source=Source(0), limit=1000, start=start)
+        found = search.search(job=job, by=1, text="step", source=LogSource(0), limit=1000, start=start)
         seen, start, calls = [*seen, *(one.number for one in found.lines)], found.next, calls + 1
     assert calls > 10
     assert seen == [number for number in range(150) if number % 5 != 3]
@@ -105,7 +105,7 @@ def slow(job, monkeypatch):
             return real(*asked, **where)
         begun.release()
         assert go_on.wait(60)
-        return search.Found([], "")
+        return search.SearchResult([], "")
 
     def ask(count: int) -> None:
         for _ in range(count):

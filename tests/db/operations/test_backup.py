@@ -12,7 +12,7 @@ from django.utils import timezone
 from accounts.models import Team, User
 from accounts.signin import second_factor
 from controlplane.operations import restore
-from controlplane.operations.archive import Entry, Reader
+from controlplane.operations.archive import ArchiveEntry, Reader
 from jobs.control import job_secrets
 from jobs.models import Webhook
 from jobs.webhooks import sealing
@@ -269,7 +269,7 @@ class Looking(Reader):
 
     statements: tuple[str, ...] = ()
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[ArchiveEntry]:
         self.said: list[list[tuple]] = []
         yield from super().entries()
         transaction.on_commit(self._look)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agent.output.mirror import mirror
-from jobs.ingest.container_log_format import Reading, without_stored_lines
+from jobs.ingest.container_log_format import ContainerLogReader, without_stored_lines
 from jobs.ingest.translate import StreamPosition
 from tests.support.builders import batch, item, log_item
 
@@ -20,8 +20,10 @@ def raw(rank: int, number: int, text: str, *, time: str = TIME) -> bytes:
     return f"{time} [{rank}:{number}] {text}".encode()
 
 
-def read(*lines: bytes, positions: dict[int, StreamPosition] | None = None, most_bytes: int = 10_000) -> Reading:
-    reading = Reading(
+def read(
+    *lines: bytes, positions: dict[int, StreamPosition] | None = None, most_bytes: int = 10_000
+) -> ContainerLogReader:
+    reading = ContainerLogReader(
         {0: StreamPosition(), 1: StreamPosition()} if positions is None else positions, most_bytes=most_bytes
     )
     for line in lines:
@@ -29,7 +31,7 @@ def read(*lines: bytes, positions: dict[int, StreamPosition] | None = None, most
     return reading
 
 
-def told(reading: Reading) -> list[tuple]:
+def told(reading: ContainerLogReader) -> list[tuple]:
     return [
         (one.kind, one.fields["rank"], one.fields["first_line"], texts(one) if one.blob else one.fields["lines"])
         for one in reading.items()
@@ -74,13 +76,13 @@ def test_stored_lines_are_skipped_and_missing_lines_become_a_gap():
     ],
 )
 def test_lines_that_belong_to_no_rank_of_the_replica_are_skipped(line):
-    reading = Reading({0: StreamPosition()})
+    reading = ContainerLogReader({0: StreamPosition()})
     assert reading.take(line)
     assert reading.items() == ()
 
 
 def test_the_size_of_a_reading_is_bounded():
-    reading = Reading({0: StreamPosition()}, most_bytes=100)
+    reading = ContainerLogReader({0: StreamPosition()}, most_bytes=100)
     assert [reading.take(raw(0, number, "x" * 30)) for number in range(3)] == [True, True, False]
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from jobs.core.lifecycle import STEPS, TERMINAL, Phase, StopReason
 from jobs.webhooks import events, sending, signing, slack
-from jobs.webhooks.events import Choice, Event, FailureFacts, JobFacts
+from jobs.webhooks.events import Choice, FailureFacts, JobFacts, WebhookEvent
 
 AT = datetime(2026, 11, 25, 12, 0, 0, 5000, tzinfo=UTC)
 JOB = JobFacts(
@@ -20,11 +20,14 @@ def test_every_step_of_the_lifecycle_is_one_event_or_none(step):
     before, to = step
     found = {events.of_step(before, to, reason) for reason in (None, *StopReason)}
     if to is Phase.RUNNING:
-        assert found == {Event.STARTED}
+        assert found == {WebhookEvent.STARTED}
     elif to in TERMINAL:
-        assert found == {Event(to)}
+        assert found == {WebhookEvent(to)}
     elif step == (Phase.STOPPING, Phase.ADMITTED):
-        assert events.of_step(before, to, StopReason.RETRY) is Event.RETRYING and found == {Event.RETRYING, None}
+        assert events.of_step(before, to, StopReason.RETRY) is WebhookEvent.RETRYING and found == {
+            WebhookEvent.RETRYING,
+            None,
+        }
     else:
         assert found == {None}
 
@@ -34,19 +37,19 @@ def test_what_stays_in_its_phase_is_no_event():
 
 
 def test_every_event_of_a_job_belongs_to_a_choice():
-    assert set().union(*events.EVENTS_OF.values()) == set(Event) - {Event.PING}
+    assert set().union(*events.EVENTS_OF.values()) == set(WebhookEvent) - {WebhookEvent.PING}
     assert set(events.EVENTS_OF) == set(Choice)
-    assert events.choices_with(Event.FAILED) == ["end", "failure"]
+    assert events.choices_with(WebhookEvent.FAILED) == ["end", "failure"]
 
 
 def test_the_payload_has_the_form_of_standard_webhooks():
     failure = FailureFacts(3, "worker-1", 1, None, "user_error", "ValueError: x")
-    found = events.payload(Event.FAILED, at=AT, job=JOB, message="m", failure=failure)
+    found = events.payload(WebhookEvent.FAILED, at=AT, job=JOB, message="m", failure=failure)
     assert (found["type"], found["timestamp"]) == ("job.failed", "2026-11-25T12:00:00.005Z")
     assert found["data"]["failure"]["rank"] == 3 and found["data"]["job"]["finished_at"] is None
 
 
-@pytest.mark.parametrize("event", sorted(set(Event) - {Event.PING}))
+@pytest.mark.parametrize("event", sorted(set(WebhookEvent) - {WebhookEvent.PING}))
 def test_slack_is_told_of_every_event_with_its_text_escaped(event):
     failure = FailureFacts(3, "worker-1", 1, None, "user_code", "rank 3: ValueError: <!channel> & more")
     told = slack.message(events.payload(event, at=AT, job=JOB, message="step", failure=failure))
@@ -58,7 +61,7 @@ def test_slack_is_told_of_every_event_with_its_text_escaped(event):
 
 
 def test_slack_gets_no_link_without_a_public_address_and_never_more_than_it_takes():
-    told = slack.message(events.payload(Event.STARTED, at=AT, job=replace(JOB, url=None), message="x\n" * 9000))
+    told = slack.message(events.payload(WebhookEvent.STARTED, at=AT, job=replace(JOB, url=None), message="x\n" * 9000))
     text = told["blocks"][0]["text"]["text"]
     assert "*resnet &lt;b&gt;&amp;co*" in text and len(text) <= 3000
     assert slack.message(events.ping(at=AT, team="nlp", webhook="chat"))["text"] == "Webhook chat of team nlp works."
