@@ -12,7 +12,7 @@ from typing import Any, Callable, Iterator, NamedTuple
 from urllib.parse import urlsplit
 
 from .state import Spec, StateFolder
-from .wire.pack import Lost
+from .wire.pack import LostFile
 
 TIMEOUT_SECONDS = 15
 CLOSED = (401, 403)  # the attempt is over for this agent
@@ -57,7 +57,7 @@ class Reply:
 
 
 class ControlPlane:
-    """Not thread-safe. Every call raises Unreachable or Closed; `post` also Refused, those for code Lost."""
+    """Not thread-safe. Every call raises Unreachable or Closed; `post` also Refused, those for code LostFile."""
 
     def __init__(self, folder: StateFolder, *, spec: Spec) -> None:
         self._folder = folder
@@ -80,7 +80,7 @@ class ControlPlane:
         return _reply(self._content(answer), status=answer.status, wait=wait)
 
     def fetch_list(self) -> Listed | None:
-        """Return the list of the job's files; None when it has no code. Raises Lost when it is gone for good."""
+        """Return the list of the job's files; None when it has no code. Raises LostFile when it is gone for good."""
         answer = self._ask("GET", WORKSPACE, body=None, headers={})
         content = self._content(answer)
         if answer.status == 204:
@@ -162,9 +162,9 @@ def _some(answer: http.client.HTTPResponse, length: int) -> bytes:
 
 
 def _check(status: int, content: bytes) -> None:
-    """Raise Lost, with the server's own message, for what will not change, and Unreachable for other failures."""
+    """Raise LostFile, with the server's own message, for what will not change, and Unreachable for other failures."""
     if status in GONE:
-        raise Lost(_title(content) or f"{WORKSPACE} answered {status}")
+        raise LostFile(_title(content) or f"{WORKSPACE} answered {status}")
     if status != 200:
         raise Unreachable(f"{WORKSPACE} answered {status}")
 
@@ -181,7 +181,7 @@ def _unpacked(content: bytes) -> str:
     try:
         text = inflater.decompress(content, MAX_LIST_BYTES)
         if not inflater.eof:
-            raise Lost(f"the list of files has more than {MAX_LIST_BYTES} bytes")
+            raise LostFile(f"the list of files has more than {MAX_LIST_BYTES} bytes")
         return text.decode()
     except (zlib.error, UnicodeDecodeError) as error:
         raise Unreachable(f"the list of files arrived damaged: {error}") from error

@@ -27,13 +27,13 @@ class RowChange:
 
 
 @dataclass
-class Rows:
+class RowListener:
     """Listens in a thread of its own, on a connection of its own."""
 
     url: str
     changes: list[RowChange] = field(default_factory=list)
 
-    def __enter__(self) -> "Rows":
+    def __enter__(self) -> "RowListener":
         self._over = threading.Event()
         self._connection = psycopg.connect(self.url, autocommit=True)
         self._connection.execute(TRIGGER)

@@ -15,7 +15,7 @@ _OPEN = "SELECT count(*) FROM jobs_job WHERE finished_at IS NULL"
 
 
 @dataclass(frozen=True)
-class Rows:
+class RowCounts:
     """`visits` of the reconciler to all jobs: each takes a lease, whose token counts them. `written`: rows inserted,
     changed and deleted. `kept`: inserted and not deleted. `size_bytes` of the database with indexes, without its WAL.
     """
@@ -25,16 +25,16 @@ class Rows:
     kept: float
     size_bytes: float
 
-    def since(self, before: "Rows") -> "Rows":
+    def since(self, before: "RowCounts") -> "RowCounts":
         pairs = zip(vars(self).values(), vars(before).values(), strict=True)
-        return Rows(*(now - then for now, then in pairs))
+        return RowCounts(*(now - then for now, then in pairs))
 
 
-def rows(url: str) -> Rows:
+def rows(url: str) -> RowCounts:
     with psycopg.connect(url) as connection:
         found = connection.execute(_SEEN).fetchone()
     assert found is not None
-    return Rows(*map(float, found))
+    return RowCounts(*map(float, found))
 
 
 def open_jobs(url: str) -> int:

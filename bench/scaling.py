@@ -94,7 +94,7 @@ Costs = Mapping[tuple[str, str], Cost]  # by benchmark and figure
 
 
 @dataclass(frozen=True)
-class Row:
+class CostRow:
     what: str
     count: float
     cost: Cost
@@ -105,7 +105,7 @@ class Row:
 class Need:
     """`cores` are busy on average, by COLUMNS. Bytes are those of one day."""
 
-    rows: list[Row]
+    rows: list[CostRow]
     cores: Mapping[str, float]
     web: int
     tasks: int
@@ -140,14 +140,14 @@ def need(load: Load, costs: Costs) -> Need:
     )
 
 
-def _row(use: Use, load: Load, cost: Cost) -> Row:
+def _row(use: Use, load: Load, cost: Cost) -> CostRow:
     """A part below zero is the noise of a difference, and counts as nothing."""
     count, per_second = use.count(load), UNITS[cost.unit]
     cores = dict.fromkeys(COLUMNS, 0.0)
     for part, value in cost.parts.items():
         if part != ON_NODES:
             cores[part if part in cores else "others"] += max(0.0, value) * per_second * count
-    return Row(use.what, count, cost, cores)
+    return CostRow(use.what, count, cost, cores)
 
 
 def _replicas(load: Load) -> float:

@@ -60,7 +60,7 @@ def _live(bench: Bench, folder: Path) -> tuple[list[Figure], dict[str, object]]:
 def _pass(
     bench: Bench, muster: Rig, folder: Path, pods: list[str], *, rate: int, file: str = "stream"
 ) -> tuple[list[Figure], dict[str, object]]:
-    with row_news.Rows(muster.env["DATABASE_URL"]) as rows, _recorder(bench, folder / file):
+    with row_news.RowListener(muster.env["DATABASE_URL"]) as rows, _recorder(bench, folder / file):
         with (
             Meter(lambda: descendants(muster.pid)) as meter,
             Meter(lambda: [one for process in bench.plane.processes.values() if (one := look(process.pid))]) as others,
@@ -160,7 +160,7 @@ def _play(muster: Rig, server: Replay, lines: list[bytes]) -> tuple[list[Figure]
     url = muster.env["DATABASE_URL"]
     wanted = {one.pod: f"{WORD} {one.number}" for one in lateness.heard(b"0\t" + line for line in lines)}
     time.sleep(3)
-    with row_news.Rows(url) as rows, Meter(lambda: descendants(muster.pid)) as meter:
+    with row_news.RowListener(url) as rows, Meter(lambda: descendants(muster.pid)) as meter:
         before, load = row_news.commits(url), kube.load()
         server.play()
         began = time.monotonic()

@@ -10,7 +10,7 @@ from common.errors import InvalidInput
 from jobs.core.shell_words import quoted_whole, split
 from queues.models import Queue
 from workspaces.models import Workspace
-from workspaces.reading import Lost, entries
+from workspaces.reading import DamagedStore, entries
 
 
 def notes(*, sent: Mapping[str, Any], queue: Queue, workspace: Workspace | None) -> list[str]:
@@ -29,7 +29,7 @@ def is_file_of(workspace: Workspace | None) -> Callable[[str], bool]:
     def is_file(path: str) -> bool:
         if workspace is None:
             return False
-        with contextlib.suppress(Lost, InvalidInput):  # reported where the code is needed
+        with contextlib.suppress(DamagedStore, InvalidInput):  # reported where the code is needed
             return any(entry.path == posixpath.normpath(path) for entry in entries(workspace))
         return False
 

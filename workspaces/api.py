@@ -81,7 +81,7 @@ class WorkspacesView(generics.ListAPIView[Workspace]):
                     remove=remove,
                     expected=sent.digest(body),
                 )
-            except services.Missing as error:
+            except services.MissingFiles as error:
                 return _missing(error)
         return Response(WorkspaceSerializer(found).data, status=201 if is_new else 200)
 
@@ -184,7 +184,7 @@ def attachment(content: bytes, *, path: str) -> HttpResponse:
     return answer
 
 
-def _missing(error: services.Missing) -> Response:
+def _missing(error: services.MissingFiles) -> Response:
     body = {"type": "about:blank", "title": "Files are missing", "status": 409, "detail": str(error)}
     return Response({**body, "missing": error.digests}, status=409, content_type="application/problem+json")
 

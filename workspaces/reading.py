@@ -50,7 +50,7 @@ lists = FileLists(
 )
 
 
-class Lost(MusterError):
+class DamagedStore(MusterError):
     """A stored file is missing or damaged."""
 
 
@@ -75,7 +75,7 @@ def turn(user: User) -> Iterator[None]:
 def entries(workspace: Workspace) -> Iterator[Entry]:
     """Yield the entries, sorted by path, one after another.
 
-    Raises InvalidInput for a workspace of an older release, Lost when the store is damaged.
+    Raises InvalidInput for a workspace of an older release, DamagedStore when the store is damaged.
     """
     if not workspace.manifest:
         message = "was stored in the format of an older release; upload the code again"
@@ -84,13 +84,13 @@ def entries(workspace: Workspace) -> Iterator[Entry]:
         yield from manifest.read(files.text(workspace.manifest))
     except (OSError, ValueError, zlib.error) as error:
         log.exception("the list of workspace %s cannot be read", workspace.pk)
-        raise Lost("its list of files cannot be read from the store; inform the administrator") from error
+        raise DamagedStore("its list of files cannot be read from the store; inform the administrator") from error
 
 
 def without_file(workspace: Workspace, asked: Iterable[str]) -> set[str]:
     """Return which of these digests belong to no file of this workspace.
 
-    All replicas of a job ask for this, so the last lists are kept. Raises InvalidInput and Lost as `entries` does, and
+    All replicas of a job ask for this, so the last lists are kept. Raises InvalidInput and DamagedStore as `entries` does, and
     Busy where very many of a team wait.
     """
     known = lists.kept.get(workspace.pk)
@@ -105,18 +105,18 @@ def without_file(workspace: Workspace, asked: Iterable[str]) -> set[str]:
 
 
 def content(workspace: Workspace, entry: Entry) -> bytes:
-    """Return a whole file. Raises InvalidInput for one too large to show, Lost when the store is damaged."""
+    """Return a whole file. Raises InvalidInput for one too large to show, DamagedStore when the store is damaged."""
     if entry.size > MAX_SHOWN_BYTES:
         message = f"has {entry.size:,} bytes, at most {MAX_SHOWN_BYTES:,} can be shown; run a job that reads it"
         raise InvalidInput(Problem("path", entry.path, message))
     positions = _positions(workspace, [entry.digest])
     if not positions:
-        raise Lost(f"{entry.path} is no longer in the store")
+        raise DamagedStore(f"{entry.path} is no longer in the store")
     return _plain(positions[0])
 
 
 def compare(before: Workspace, after: Workspace) -> Difference:
-    """Return what changed from one to the other, with lines where both are text. Raises InvalidInput and Lost."""
+    """Return what changed from one to the other, with lines where both are text. Raises InvalidInput and DamagedStore."""
     old, new = list(entries(before)), list(entries(after))
     pairs = to_read(old, new)
     sides = {
@@ -127,7 +127,7 @@ def compare(before: Workspace, after: Workspace) -> Difference:
     def read(side: str, entry: Entry) -> bytes:
         position = sides[side].get(entry.digest)
         if position is None:
-            raise Lost(f"{entry.path} is no longer in the store")
+            raise DamagedStore(f"{entry.path} is no longer in the store")
         return _plain(position)
 
     return difference(old, new, read=read)
@@ -140,11 +140,11 @@ def _by_digest(workspace: Workspace, asked: list[Entry]) -> dict[str, FramePosit
 
 
 def manifest_text(workspace: Workspace) -> Iterator[bytes]:
-    """Return the manifest as stored: zlib, in pieces. Raises Lost at once."""
+    """Return the manifest as stored: zlib, in pieces. Raises DamagedStore at once."""
     try:
         stored = files.open_file(workspace.manifest)
     except OSError as error:
-        raise Lost("the list of its files cannot be read") from error
+        raise DamagedStore("the list of its files cannot be read") from error
     return _pieces(stored)
 
 
@@ -212,4 +212,4 @@ def _plain(position: FramePosition) -> bytes:
             return b"".join(frames.plain(pieces, frame=position.frame))
     except (OSError, frames.BadPack) as error:
         log.exception("a file in %s cannot be read", position.name)
-        raise Lost("a file cannot be read from the store; inform the administrator") from error
+        raise DamagedStore("a file cannot be read from the store; inform the administrator") from error

@@ -35,7 +35,7 @@ changes = ThreadTurns(2, each=1, most_waiting=32, words="other code of this team
 T = TypeVar("T")
 
 
-class Missing(MusterError):
+class MissingFiles(MusterError):
     """A manifest names files that the team's store does not have; `digests` in hex."""
 
     def __init__(self, digests: list[str]):
@@ -92,7 +92,7 @@ def create(
     """Return the workspace of these entries, laid over those of `base`; False when the team had it already.
 
     `expected` is the digest that the sender computed: its base may be from another server that had this address. Raises
-    Missing when files have to be sent first, InvalidInput for what cannot be a workspace.
+    MissingFiles when files have to be sent first, InvalidInput for what cannot be a workspace.
     """
     require(by, Act.SUBMIT, team)
     store, origin = _store(team), _base(team, base)
@@ -229,7 +229,7 @@ def _entries(workspace: Workspace | None) -> list[Entry]:
         return []
     try:
         return list(reading.entries(workspace))
-    except reading.Lost as error:
+    except reading.DamagedStore as error:
         raise InvalidInput(
             Problem("base", workspace.pk, "cannot be read; send the whole list without a base")
         ) from error
@@ -244,11 +244,11 @@ def _earlier(team: Team, digest: str) -> Workspace | None:
 
 
 def _check_present(team: Team, put: list[Entry]) -> None:
-    """Raise Missing; or InvalidInput where an entry's size differs from that of the file with its digest."""
+    """Raise MissingFiles; or InvalidInput where an entry's size differs from that of the file with its digest."""
     sizes = {entry.digest: entry.size for entry in put if entry.is_file}
     known = {blob.digest.hex(): blob.size_bytes for blob in _known(team, sizes)}
     if absent := [digest for digest in sizes if digest not in known]:
-        raise Missing(absent)
+        raise MissingFiles(absent)
     wrong = [entry for entry in put if entry.is_file and entry.size != known[entry.digest]]
     if wrong:
         message = f"the file {wrong[0].digest} has {known[wrong[0].digest]} bytes; scan the folder again"

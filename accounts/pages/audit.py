@@ -28,7 +28,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Row:
+class AuditRow:
     entry: AuditEntry
 
     @property
@@ -78,7 +78,7 @@ def _page(request: UserRequest, entries: QuerySet[AuditEntry], team: Team | None
     before = request.GET.get("before", "")
     if before.isascii() and before.isdigit() and len(before) < 18:
         entries = entries.filter(pk__lt=int(before))
-    rows = [Row(entry) for entry in entries.order_by("-id")[: PAGE + 1]]
+    rows = [AuditRow(entry) for entry in entries.order_by("-id")[: PAGE + 1]]
     context = {
         "asked": filters.values,
         "is_filtered": any(filters.values.values()),

@@ -50,7 +50,7 @@ class Fetching(threading.Thread):
             self.failure = "the attempt is closed"
         except workspace.Cancelled:
             self.failure = "stopped while the code was fetched"
-        except workspace.Lost as error:
+        except workspace.LostFile as error:
             self.failure = f"the workspace cannot be fetched: {error}"
         except workspace.Unsafe as error:
             self.failure = f"the workspace is not safe: {error}"
@@ -68,7 +68,7 @@ class Fetching(threading.Thread):
             except Damaged as error:
                 damaged += 1
                 if damaged == DAMAGED_TRIES:
-                    raise workspace.Lost(f"{error}, {damaged} times") from error
+                    raise workspace.LostFile(f"{error}, {damaged} times") from error
                 self._folder.trouble(f"no workspace yet: {error}")
             except Unreachable as error:
                 self._last_error = str(error)[:300]

@@ -13,13 +13,13 @@ from ..control import ControlPlane, Listed, Unreachable
 from ..state import Spec, StateFolder
 from ..wire import manifest, pack
 from ..wire.manifest import EXECUTABLE, LINK, Entry, Unsafe
-from ..wire.pack import Lost
+from ..wire.pack import LostFile
 from .cache import Cache, Unusable
 
 ROUNDS = 3  # of fetching files that disappeared from the cache
 TEAM = re.compile("[0-9A-Za-z-]{1,40}")
 
-__all__ = ["Cancelled", "Lost", "Unsafe", "fetch", "unpack"]
+__all__ = ["Cancelled", "LostFile", "Unsafe", "fetch", "unpack"]
 
 
 class Cancelled(Exception):
@@ -27,7 +27,7 @@ class Cancelled(Exception):
 
 
 def fetch(folder: StateFolder, *, spec: Spec, control: ControlPlane, is_cancelled: Callable[[], bool]) -> None:
-    """Put the workspace into code/. Raises Unreachable, Closed, Damaged, Lost, Unsafe, Cancelled or OSError."""
+    """Put the workspace into code/. Raises Unreachable, Closed, Damaged, LostFile, Unsafe, Cancelled or OSError."""
     with faultpoints.around("agent.list"):
         listed = control.fetch_list()
     shutil.rmtree(folder.code, ignore_errors=True)  # left by an agent that died while fetching
@@ -45,7 +45,7 @@ def fetch(folder: StateFolder, *, spec: Spec, control: ControlPlane, is_cancelle
     finally:
         shutil.rmtree(private, ignore_errors=True)
     if left:
-        raise Lost(f"this machine does not keep {left[0].path} and {len(left) - 1} more: is its disk full?")
+        raise LostFile(f"this machine does not keep {left[0].path} and {len(left) - 1} more: is its disk full?")
     link(entries, into=folder.code)
 
 

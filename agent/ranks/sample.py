@@ -18,7 +18,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
-class Usage:
+class ProcessUsage:
     """CPU and memory of one rank with everything below it."""
 
     def __init__(self, pid: int) -> None:
@@ -54,7 +54,7 @@ class Sampler(threading.Thread):
         super().__init__(name="sampler", daemon=True)
         self._ranks, self._outbox, self._wake, self._trouble = ranks, outbox, wake, trouble
         self._nvml = nvml.Nvml()
-        self._usages: dict[int, Usage] = {}
+        self._usages: dict[int, ProcessUsage] = {}
         self._over = threading.Event()
 
     def stop(self) -> None:
@@ -76,7 +76,7 @@ class Sampler(threading.Thread):
 
     def _sample(self, one: Rank) -> bool:
         try:
-            usage = self._usages.setdefault(one.pid, self._usages.get(one.pid) or Usage(one.pid))
+            usage = self._usages.setdefault(one.pid, self._usages.get(one.pid) or ProcessUsage(one.pid))
         except OSError:  # gone since `running` was called
             return False
         measured = usage.measure(now=time.clock_gettime(time.CLOCK_BOOTTIME))

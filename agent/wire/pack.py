@@ -24,7 +24,7 @@ class Damaged(Exception):
     """A file arrived whole but does not match its digest."""
 
 
-class Lost(Exception):
+class LostFile(Exception):
     """The server no longer has a file: trying again is useless."""
 
 
@@ -46,7 +46,7 @@ def files(read: Read) -> Iterator[File]:
             return
         count += 1
         if kind == LOST:
-            raise Lost(
+            raise LostFile(
                 f"the file {digest.hex()[:12]} {_exactly(read, min(packed, MAX_WORDS)).decode(errors='replace')}"
             )
         if kind not in (RAW, DEFLATED):

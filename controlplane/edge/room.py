@@ -93,7 +93,7 @@ class LetIn:
         return response
 
 
-class Known:
+class RecentUsers:
     """Users whose tokens and sessions Django let in lately: all of one user's are one sender, however many."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic):
@@ -125,7 +125,7 @@ class Room:
 
     def __init__(self) -> None:
         self.taken = self.unknown = 0
-        self.known = Known()
+        self.known = RecentUsers()
         self.waiting: Counter[bytes] = Counter()
         # Dropped with the last waiter.
         self.turns: WeakValueDictionary[bytes, asyncio.Semaphore] = WeakValueDictionary()

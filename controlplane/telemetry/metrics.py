@@ -71,7 +71,7 @@ got_request_exception.connect(_count_error)
 def serve(*, rows: bool = False) -> None:
     """Serve this process's metrics; `rows`: also what the database holds. Does nothing without MUSTER_METRICS."""
     measures.streams.set_function(lambda: sum(open_streams.values()))
-    measures.serve(settings.MUSTER_METRICS, WatchMetrics(), *([Rows()] if rows else []))
+    measures.serve(settings.MUSTER_METRICS, WatchMetrics(), *([RowMetrics()] if rows else []))
 
 
 class WatchMetrics:
@@ -87,7 +87,7 @@ class WatchMetrics:
         yield ages
 
 
-class Rows:
+class RowMetrics:
     """Jobs, queues, replicas and failures as the database has them."""
 
     def collect(self) -> Iterator[Gauges]:

@@ -44,13 +44,13 @@ def workspace(request: HttpRequest) -> HttpResponseBase:
         return HttpResponse(status=204)
     try:
         return _files(request, job.workspace) if request.method == "POST" else _manifest(request, job.workspace)
-    except (reading.Lost, InvalidInput) as error:
+    except (reading.DamagedStore, InvalidInput) as error:
         return _refused(410, f"the job's code cannot be read: {error}; upload it again and resubmit")
 
 
 def _manifest(request: HttpRequest, code: Workspace) -> HttpResponseBase:
     if not code.manifest:
-        raise reading.Lost("it was stored by an older release")
+        raise reading.DamagedStore("it was stored by an older release")
     answer = streamed(request, reading.manifest_text(code), "application/x-muster-manifest")
     answer["X-Muster-Digest"], answer["X-Muster-Team"] = code.digest, str(code.team_id)
     return answer

@@ -41,7 +41,7 @@ class Count:
 
 
 @dataclass(frozen=True)
-class Room:
+class TextBudget:
     """How much of a job's text is kept, and if not all of it, how the note about that begins, and its rest."""
 
     level: Level = Level.FULL
@@ -50,7 +50,7 @@ class Room:
 
 
 @dataclass
-class Known:
+class CachedUsage:
     """Sums as last read, each with the end of its validity on the monotonic clock."""
 
     jobs: dict[int, Count] = field(default_factory=dict)
@@ -68,16 +68,16 @@ class Known:
         self.everybody, self.disk = ({}, 0.0), (0, 0, 0.0)
 
 
-known = Known()
+known = CachedUsage()
 
 
-def room(*, job: int, team: int) -> Room:
+def room(*, job: int, team: int) -> TextBudget:
     """Return the tightest of the three limits."""
     of_team, budget = _team(team)
     of_job = _job(job, budget.job_bytes)
     return min(
-        Room(level(of_job, budget.job_bytes), _ABOUT_JOB, _OF_JOB_WORDS.format(format_bytes(of_job), format_bytes(budget.job_bytes))),
-        Room(level(of_team.used, budget.team_bytes), _ABOUT_TEAM,
+        TextBudget(level(of_job, budget.job_bytes), _ABOUT_JOB, _OF_JOB_WORDS.format(format_bytes(of_job), format_bytes(budget.job_bytes))),
+        TextBudget(level(of_team.used, budget.team_bytes), _ABOUT_TEAM,
              _OF_TEAM_WORDS.format(format_bytes(of_team.used), format_bytes(budget.team_bytes))),
         _on_disk(team),
         key=lambda one: one.level,
@@ -162,18 +162,20 @@ def _holds(used: int, budget: int) -> float:
     return NEAR_SECONDS if budget and used > budget / 2 else FAR_SECONDS
 
 
-def _on_disk(team: int) -> Room:
+def _on_disk(team: int) -> TextBudget:
     """Return the limit set by the disk.
 
     If it is nearly full, teams below their equal share keep everything: the rest is theirs.
     """
     free, floor = _left()
     if free >= floor:
-        return Room()
+        return TextBudget()
     used = _everybodys()
     if used.get(team, 0) < sum(used.values()) / max(1, len(used)):
-        return Room()
-    return Room(Level.ENDS if free >= floor / 2 else Level.NOTHING, _ABOUT_DISK, _DISK_WORDS.format(format_bytes(free)))
+        return TextBudget()
+    return TextBudget(
+        Level.ENDS if free >= floor / 2 else Level.NOTHING, _ABOUT_DISK, _DISK_WORDS.format(format_bytes(free))
+    )
 
 
 def _left() -> tuple[int, int]:

@@ -55,7 +55,7 @@ def code(request: HtmxRequest, pk: int) -> HttpResponse:
         try:
             with reading.turn(request.user):
                 context |= _code_context(request, job=job)
-        except (InvalidInput, reading.Lost) as error:
+        except (InvalidInput, reading.DamagedStore) as error:
             context["notice"] = str(error)
     return answer(request, template="jobs/code.html", context=context)
 

@@ -58,7 +58,7 @@ KNOWN_HEADER = "Muster-Rows"  # "12=9f3a01bc,11=...": the rows that an open page
 
 
 @dataclass(frozen=True)
-class Row:
+class JobRow:
     """One job with a summary of its ranks, in its newest attempt."""
 
     job: Job
@@ -217,7 +217,7 @@ def _page(found: JobQuerySet, request: HtmxRequest, order: str) -> JobQuerySet:
     return found.select_related("team", "queue", "user").order_by(*ORDERS[order])
 
 
-def rows(jobs: Iterable[Job]) -> list[Row]:
+def rows(jobs: Iterable[Job]) -> list[JobRow]:
     """Return rows for all of these jobs with five queries, however many there are."""
     jobs = list(jobs)
     ids = [job.pk for job in jobs]
@@ -247,7 +247,7 @@ def rows(jobs: Iterable[Job]) -> list[Row]:
     running = [job for job in jobs if job.phase == Phase.RUNNING]
     metrics, far = latest([(job.pk, job.attempt) for job in running]), progress(running)
     return [
-        Row(
+        JobRow(
             job, **_counts(tallies.get(job.pk)), failure=found.get(job.pk), metric=metrics.get(job.pk),
             progress=far.get(job.pk), **times.get(job.pk, {}),
         )
@@ -271,7 +271,7 @@ class Drawn:
     html: SafeString
 
 
-def _drawn(row: Row, template: Any) -> Drawn:
+def _drawn(row: JobRow, template: Any) -> Drawn:
     # Numbers are formatted by filters; Django's own formatting of each would take a tenth of the page's time.
     html = template.render(Context({"row": row, "job": row.job}, use_l10n=False))
     return Drawn(row.job.pk, f"{zlib.crc32(_TICKING.sub('', html).encode()):08x}", html)

@@ -31,7 +31,7 @@ class Share:
 
 
 @dataclass(frozen=True)
-class Usage:
+class QueueUsage:
     """A queue and its use, in slots."""
 
     queue: Queue
@@ -70,7 +70,7 @@ def _context(request: HtmxRequest) -> Context:
 PARTS = {"queues": Part("queues/_list.html", _context)}
 
 
-def usages(queues: list[Queue]) -> list[Usage]:
+def usages(queues: list[Queue]) -> list[QueueUsage]:
     """Return the use of all queues with two queries."""
     jobs = Job.objects.filter(queue__in=queues)
     sums = {
@@ -87,5 +87,5 @@ def usages(queues: list[Queue]) -> list[Usage]:
     return [_usage(queue, sums.get(queue.pk, {}), holders[queue.pk]) for queue in queues]
 
 
-def _usage(queue: Queue, row: Mapping[str, Any], holders: list[Job]) -> Usage:
-    return Usage(queue, row.get("used", 0), row.get("waiting", 0), row.get("wanted", 0), holders)
+def _usage(queue: Queue, row: Mapping[str, Any], holders: list[Job]) -> QueueUsage:
+    return QueueUsage(queue, row.get("used", 0), row.get("waiting", 0), row.get("wanted", 0), holders)

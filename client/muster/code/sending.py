@@ -29,7 +29,7 @@ ROUNDS = 5
 GZIP_BYTES = 1024  # shorter bodies gain nothing
 
 
-class Missing(NamedTuple):
+class MissingDigests(NamedTuple):
     digests: tuple[str, ...]
 
 
@@ -215,16 +215,16 @@ def _with_names(error: Invalid, tree: Tree) -> Exception:
     return WorkspaceError(f"{error}; the largest files are {tree.largest()}") if is_size else error
 
 
-def missing(digests: Iterable[str], *, queue: str | None, size_bytes: int | None = None) -> Call[Missing]:
+def missing(digests: Iterable[str], *, queue: str | None, size_bytes: int | None = None) -> Call[MissingDigests]:
     body = {"queue": queue, "digests": list(digests), "size_bytes": size_bytes}
-    return _post("/workspaces/missing", body, parse=lambda answer: Missing(tuple(answer["missing"])))
+    return _post("/workspaces/missing", body, parse=lambda answer: MissingDigests(tuple(answer["missing"])))
 
 
-def create(offer: Offer) -> Call[Workspace | Missing]:
+def create(offer: Offer) -> Call[Workspace | MissingDigests]:
     """Create a workspace. Content-addressed: the server answers a repeated request with the first one's workspace."""
 
-    def parse(answer: Json) -> Workspace | Missing:
-        return Missing(tuple(answer["missing"])) if "missing" in answer else Workspace.parse(answer)
+    def parse(answer: Json) -> Workspace | MissingDigests:
+        return MissingDigests(tuple(answer["missing"])) if "missing" in answer else Workspace.parse(answer)
 
     body = {"queue": offer.queue, "base": offer.base, "set": offer.put, "remove": offer.remove, "digest": offer.digest}
     return _post("/workspaces", body, parse=parse, accepted=(409,))

@@ -36,7 +36,7 @@ from jobs.models import Job
 from tests.support import kube_away, seed
 from tests.support.builders import identity
 from tests.support.patience import PATIENCE_SECONDS, until
-from workspaces.services import Missing
+from workspaces.services import MissingFiles
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("files")]
 
@@ -277,7 +277,7 @@ def test_a_request_without_an_answer_is_timed(far, rise):
     [
         (InvalidSpec(), "InvalidSpec"),
         (LeaseLost("x"), "LeaseLost"),
-        (Missing([]), "MusterError"),
+        (MissingFiles([]), "MusterError"),
         (ZeroDivisionError(), "other"),
     ],
 )
@@ -374,7 +374,7 @@ def test_no_series_has_a_label_that_could_hold_the_id_of_a_job(lab, far):
     seed.running(lab)
     collectors = [one for one in REGISTRY._collector_to_names if _is_ours(one)]
     names = {name for one in collectors for name in one._labelnames}
-    families = [family for one in (metrics.Rows(), metrics.WatchMetrics()) for family in one.collect()]
+    families = [family for one in (metrics.RowMetrics(), metrics.WatchMetrics()) for family in one.collect()]
     told = {name for family in families for name in family._labelnames}
     assert len(collectors) > 10 and len(families) > 5 and {"kind", "cluster"} <= told
     assert (names | told) - LABELS == set()

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.django_db
 def told():
     """Read one value; None if there is no such series."""
     registry = CollectorRegistry()
-    registry.register(metrics.Rows())
+    registry.register(metrics.RowMetrics())
     return registry.get_sample_value
 
 

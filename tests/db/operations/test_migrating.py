@@ -109,7 +109,7 @@ def test_a_scrape_does_not_wait_for_a_database_that_is_away(place):
         pool = connection.settings_dict["OPTIONS"]["pool"]
         kept, pool["timeout"] = pool["timeout"], 600
         try:
-            told = [(one.name, one.value) for family in metrics.Rows().collect() for one in family.samples]
+            told = [(one.name, one.value) for family in metrics.RowMetrics().collect() for one in family.samples]
         finally:
             pool["timeout"] = kept
     assert told == [("muster_database_up", 0.0)]

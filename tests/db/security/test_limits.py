@@ -704,7 +704,7 @@ def test_the_token_of_an_agent_is_one_sender_however_it_is_written(lab):
 
 def test_a_token_or_session_stays_known_for_a_limited_time():
     now = [0.0]
-    known = room.Known(lambda: now[0])
+    known = room.RecentUsers(lambda: now[0])
     known.add(b"a", 7)
     assert known.sender(b"a") == b"user 7" and not known.sender(b"b")
     now[0] = room.KNOWN_SECONDS + 1

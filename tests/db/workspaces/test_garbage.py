@@ -185,7 +185,7 @@ def test_a_manifest_after_the_sweep_is_answered_with_the_missing_files(people, t
     services.receive(team=team, by=people.owner, stream=io.BytesIO(packs.pack(b"swept")))
     assert services.missing(team=team, by=people.owner, digests=[packs.sha(b"swept")]) == []
     assert garbage.sweep(team, before=timezone.now() + LATER) == 1
-    with pytest.raises(services.Missing) as caught:
+    with pytest.raises(services.MissingFiles) as caught:
         services.create(team=team, by=people.owner, put=sent.entries([packs.file("a", b"swept")]))
     assert caught.value.digests == [packs.sha(b"swept")]
 
@@ -264,7 +264,7 @@ def test_concurrent_uploads_stay_readable_while_the_collector_runs(people, team)
                 try:
                     made.append((services.create(team=team, by=people.owner, put=put)[0], tree))
                     break
-                except services.Missing as missing:
+                except services.MissingFiles as missing:
                     wanted = [content for content in contents if packs.sha(content) in missing.digests]
                     services.receive(team=team, by=people.owner, stream=io.BytesIO(packs.pack(*wanted)))
             if chance.random() < 0.6:

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from agent.ranks.sample import Usage
+from agent.ranks.sample import ProcessUsage
 
 
 def boot_seconds() -> float:
@@ -24,12 +24,12 @@ def child():
 
 
 def test_a_running_process_has_cpu_and_memory(child):
-    cpu, rss_bytes = Usage(child.pid).measure(now=boot_seconds())
+    cpu, rss_bytes = ProcessUsage(child.pid).measure(now=boot_seconds())
     assert cpu > 0 and rss_bytes > 1e6
 
 
 def test_a_zombie_gives_no_sample(child):
-    usage = Usage(child.pid)
+    usage = ProcessUsage(child.pid)
     assert usage.measure(now=boot_seconds())
     child.kill()
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and is not reaped yet

@@ -11,7 +11,7 @@ from bench import quiet, scaling
 from bench.__main__ import NAMES
 from bench.figures import Figure, Result
 from bench.procs import PARTS, short
-from bench.rows import Rows
+from bench.rows import RowCounts
 from bench.scaling import ROOT, USES, BadLoad, Cost, Load, need, read_load, typical
 
 LOAD = Load(
@@ -101,7 +101,7 @@ def test_differences_of_the_shapes_are_the_costs_of_a_job_an_agent_and_a_rank():
 
 
 def test_rows_since_an_earlier_look():
-    assert Rows(5, 9, 4, 800).since(Rows(2, 3, 1, 100)) == Rows(3, 6, 3, 700)
+    assert RowCounts(5, 9, 4, 800).since(RowCounts(2, 3, 1, 100)) == RowCounts(3, 6, 3, 700)
 
 
 @pytest.mark.parametrize(
