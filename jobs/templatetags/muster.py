@@ -18,7 +18,7 @@ from common.text import format_bytes, format_duration, format_number, plain
 from jobs.analysis import traceback_view
 from jobs.analysis.judging import Failure
 from jobs.core.lifecycle import Phase
-from jobs.web import log_text, present
+from jobs.web import appearance, log_text
 
 from .shapes import SHAPES
 
@@ -27,7 +27,7 @@ register.filter("size", format_bytes)
 register.filter("measure", format_number)
 register.filter("plain", plain)
 register.filter("coloured", log_text.coloured)
-register.filter("severity", present.severity)
+register.filter("severity", appearance.severity)
 register.filter("seconds", format_duration)
 register.filter("bounded", bounded)
 register.filter("shown", traceback_view.shown)
@@ -82,9 +82,9 @@ def tag(phase: str, is_importing: bool = False) -> SafeString:
 
 
 @register.simple_tag
-def look(phase: str, is_importing: bool = False) -> present.Look:
+def look(phase: str, is_importing: bool = False) -> appearance.Look:
     """Return how a job's state looks, for the title and the icon of its page."""
-    return present.IMPORTING if is_importing else present.PHASES[Phase(phase)]
+    return appearance.IMPORTING if is_importing else appearance.PHASES[Phase(phase)]
 
 
 @register.simple_tag

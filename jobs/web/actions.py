@@ -20,7 +20,7 @@ from jobs.logs import retention
 from jobs.models import Job
 
 from .detail import common, state_context
-from .parts import HtmxRequest, answer, readable_job, whole
+from .responses import HtmxRequest, answer, readable_job, whole
 
 INTENTS: dict[str, Callable[..., Any]] = {
     "cancel": services.cancel,

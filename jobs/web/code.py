@@ -16,7 +16,7 @@ from workspaces import reading
 from workspaces.difference import Change, Difference
 from workspaces.manifest import Entry
 
-from .parts import Context, HtmxRequest, answer, readable_job, whole
+from .responses import Context, HtmxRequest, answer, readable_job, whole
 
 SHOWN_FILES = 2000
 SHOWN_LINES = 10_000

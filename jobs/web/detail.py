@@ -19,14 +19,14 @@ from jobs.analysis.progress import progress
 from jobs.core.lifecycle import ON_CLUSTER, Phase, StopReason
 from jobs.models import Delivery, Job, JobEvent, RankState
 
-from . import present
+from . import appearance
+from .concerns import gpu_use
 from .logs import opening_context
-from .look import gpu_use
 from .metrics import ChartQuery, Zoom, drawn
-from .parts import Context, HtmxRequest, Part, answer, named_part, readable_job, tell_address, whole
 from .phases import bar, legs
 from .rank_map import RankMap, rank_map
 from .ranks import Matrix, matrix
+from .responses import Context, HtmxRequest, Part, answer, named_part, readable_job, tell_address, whole
 
 EVENTS = 200
 DELIVERIES = 20
@@ -77,7 +77,7 @@ def state_context(request: HtmxRequest, *, job: Job) -> Context:
         "ended": ended,
         "failure": failure,
         "retried": failures.first_failure(job, job.attempt - 1) if _was_retried(job) and not is_old else None,
-        "retries_used": present.retries_used(job.failures, has_failed=is_failing),
+        "retries_used": appearance.retries_used(job.failures, has_failed=is_failing),
         "attempts": launched if len(launched) > 1 else (),
         "may_control": may(request.user, Act.CONTROL, job.team),
         "gpu_use": None if is_old or job.is_finished else gpu_use(job, attempt),

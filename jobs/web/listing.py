@@ -33,9 +33,9 @@ from jobs.filters import JobFilters
 from jobs.models import AttemptFailure, Job, JobEvent, JobQuerySet, Rank
 from queues.readable import readable_queues
 
-from .look import IDLE, is_silent
-from .parts import Context as Values
-from .parts import HtmxRequest, Part, answer, named_part, unchanged, whole
+from .concerns import IDLE, is_silent
+from .responses import Context as Values
+from .responses import HtmxRequest, Part, answer, named_part, unchanged, whole
 
 PAGE = 100
 MOST_PAGE = 1000

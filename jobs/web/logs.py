@@ -23,7 +23,7 @@ from jobs.logs import reader, search
 from jobs.logs.reader import EVERYBODY, LAUNCHER, LogSource
 from jobs.models import Job, Rank
 
-from .parts import Context, HtmxRequest, answer, readable_job, target_id, tell_address, unchanged, whole
+from .responses import Context, HtmxRequest, answer, readable_job, target_id, tell_address, unchanged, whole
 
 TAIL = 500
 MOST_LINE = 2**31 - 1

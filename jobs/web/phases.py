@@ -6,7 +6,7 @@ from datetime import datetime
 
 from jobs.core.lifecycle import TERMINAL, Phase
 
-from . import present
+from . import appearance
 
 LEAST_SHARE = 1.5  # percent: even a phase of milliseconds is visible
 SHOWN = 8  # legs; of a longer history the newest
@@ -22,8 +22,8 @@ class Leg:
     attempt: int = 0
 
     @property
-    def look(self) -> present.Look:
-        return present.PHASES[self.phase]
+    def look(self) -> appearance.Look:
+        return appearance.PHASES[self.phase]
 
 
 @dataclass(frozen=True)

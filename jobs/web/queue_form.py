@@ -23,7 +23,7 @@ from queues import services
 from queues.models import Resource
 from queues.readable import readable_queues
 
-from .parts import Context, HtmxRequest, answer, target_id, whole
+from .responses import Context, HtmxRequest, answer, target_id, whole
 
 SHOWN = 200  # waiting jobs, and running ones
 

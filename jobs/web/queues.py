@@ -16,7 +16,7 @@ from jobs.models import Job
 from queues.models import Queue
 from queues.readable import readable_queues
 
-from .parts import Context, HtmxRequest, Part, answer, named_part
+from .responses import Context, HtmxRequest, Part, answer, named_part
 
 _HOLDING = sorted(lifecycle.HOLDS_QUOTA)
 

@@ -24,8 +24,8 @@ from jobs.analysis import failures
 from jobs.core.verdict import ENDED, RoleView
 from jobs.models import Job, Rank, RankState, Replica
 
-from . import present
-from .look import IDLE, Needs, is_silent, needs_attention, reasons, unexpected
+from . import appearance
+from .concerns import IDLE, Needs, is_silent, needs_attention, reasons, unexpected
 
 UNIT, GAP = 8, 4  # of a cell with its margin, and between tiles, in units of the drawing
 SHAPE_RATIO = 1.3  # width to height of the whole drawing
@@ -49,7 +49,7 @@ _LETTER = Case(
     output_field=CharField(),
 )
 _LOOKS = {
-    letter: present.RANKS[name]
+    letter: appearance.RANKS[name]
     for letter, name in (
         ("x", "stopped"), ("f", "failed"), ("u", "unseen"), ("w", "waiting"), ("r", "running"), ("s", "succeeded"), ("b", "behind"),
     )
@@ -91,7 +91,7 @@ class RankMap:
     cells: list[int]  # all ranks, in order
     letters: str  # how each of them looks
     roles: Sequence[RoleView]
-    summary: list[tuple[present.Look, int]]
+    summary: list[tuple[appearance.Look, int]]
     needs: Needs
     reasons: list[tuple[str, list[Replica]]]
     silent: list[tuple[Replica, str]]
@@ -134,7 +134,7 @@ def rank_map(job: Job, *, attempt: int, now: datetime) -> RankMap:
     numbers, steps = found["numbers"], found["steps"]
     cells = zip(numbers, found["letters"], steps, strict=True)
     running = {rank: step for rank, letter, step in cells if letter == "r" and step is not None}
-    late = present.behind(running, began=found["began"], now=now)
+    late = appearance.behind(running, began=found["began"], now=now)
     letters = found["letters"]
     if late:
         letters = "".join("b" if rank in late else one for rank, one in zip(numbers, letters, strict=True))
@@ -169,7 +169,7 @@ def _with_news(job: Job, attempt: int, now: datetime) -> list[Replica]:
 
 
 def _needing(ranks: QuerySet[Rank], late: Mapping[int, int], now: datetime) -> tuple[list[Spot], dict[int, str]]:
-    """Return the ranks that may need a look, and the names of their replicas."""
+    """Return the ranks that may need attention, and the names of their replicas."""
     is_idle = Q(state=RankState.RUNNING) & (Q(gpu__lt=IDLE) | Q(gpu_xid__isnull=False) | Q(gpu_ecc_errors__gt=0))
     has_failed = Q(state=RankState.FAILED, is_stopped=False)
     asked = ranks.filter(has_failed | is_idle | is_silent(now) | Q(rank__in=list(late))).order_by("rank")

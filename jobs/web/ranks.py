@@ -17,12 +17,12 @@ from jobs.core.lifecycle import Phase
 from jobs.core.verdict import ENDED, ReplicaState, RoleView
 from jobs.models import Job, JobEvent, Rank, RankState, Replica
 
-from . import look, present
+from . import appearance, concerns
 
 ROOMY = 16  # up to here a cell has room for meters, if a replica has no more than NARROW ranks
 NARROW, WIDE = 4, 8  # ranks per replica
 COMPACT = 64  # above that a cell is a square with a number
-_FAILED = present.RANKS["failed"]
+_FAILED = appearance.RANKS["failed"]
 NOT_YET = frozenset({ReplicaState.ABSENT, ReplicaState.PENDING})
 
 
@@ -31,7 +31,7 @@ class Cell:
     """One rank as displayed: its row, its look and, if it is late, by how many steps."""
 
     rank: Rank
-    look: present.Look
+    look: appearance.Look
     behind: int = 0
     ended: str = ""  # how, in words
     end: str = ""  # the same for a cell: "exit 1", "SIGKILL"
@@ -66,14 +66,14 @@ class Cell:
         """The state of its GPU beside its use: "612 W, 64 °C"."""
         watts, celsius = self.rank.gpu_watts, self.rank.gpu_celsius
         parts = [f"{watts:.0f} W" if watts is not None else "", f"{celsius:.0f} °C" if celsius is not None else ""]
-        return ", ".join(word for word in (*parts, look.gpu_trouble(self.rank)) if word)
+        return ", ".join(word for word in (*parts, concerns.gpu_trouble(self.rank)) if word)
 
 
 @dataclass(frozen=True)
 class Alone:
     """A replica without ranks as displayed: its state, and what its node of the framework's own cluster has."""
 
-    look: present.Look
+    look: appearance.Look
     ended: str = ""
     amounts: list[tuple[str, str]] = field(default_factory=list)
     load: str = ""  # how much of what it has is in use, in percent
@@ -93,10 +93,10 @@ class Matrix:
     cluster: Mapping[str, Any] | None = None  # the framework's own cluster, as its head reports it (jobs/core/nodes.py)
     roles: Mapping[str, RoleView] = field(default_factory=dict)
     admitted_at: datetime | None = None  # all replicas of the attempt together
-    needs: look.Needs = field(
-        default_factory=look.Needs
+    needs: concerns.Needs = field(
+        default_factory=concerns.Needs
     )  # without those that failed or are behind: the matrix shows them
-    counts: list[tuple[present.Look, int]] | None = None  # of all ranks, where only some are shown
+    counts: list[tuple[appearance.Look, int]] | None = None  # of all ranks, where only some are shown
 
     @cached_property
     def alone(self) -> dict[int, Alone]:
@@ -180,14 +180,14 @@ class Matrix:
 
     @property
     def reasons(self) -> list[tuple[str, list[Replica]]]:
-        return look.reasons(replica for replica, _ in self.rows)
+        return concerns.reasons(replica for replica, _ in self.rows)
 
     @property
     def unexpected(self) -> list[tuple[Replica, dict[str, Any], str]]:
-        return look.unexpected(replica for replica, _ in self.rows)
+        return concerns.unexpected(replica for replica, _ in self.rows)
 
     @property
-    def summary(self) -> list[tuple[present.Look, int]]:
+    def summary(self) -> list[tuple[appearance.Look, int]]:
         """How many ranks are in which state, without empty states."""
         if self.counts is not None:
             return self.counts
@@ -221,7 +221,7 @@ def arrange(
     late: Mapping[int, int] | None = None,
 ) -> Matrix:  # fmt: skip
     """Arrange rows as a matrix. `first` is the rank that failed first."""
-    late = present.lagging(ranks, now) if late is None else late
+    late = appearance.lagging(ranks, now) if late is None else late
     over = {replica.pk for replica in replicas if replica.state in ENDED}
     by_replica: dict[int, list[Cell]] = {}
     for rank in ranks:
@@ -234,7 +234,7 @@ def arrange(
     names = {replica.pk: f"{replica.role}-{replica.index}" for replica in replicas}
     others = [rank for rank in ranks if rank.state == RankState.RUNNING and rank.rank not in late]
     return Matrix(
-        needs=look.needs_attention(others, names=names, late={}, first=None, now=now),
+        needs=concerns.needs_attention(others, names=names, late={}, first=None, now=now),
         rows=rows,
         columns=columns,
         size="roomy" if len(ranks) <= ROOMY and columns <= NARROW else "dense" if len(ranks) <= COMPACT else "compact",
@@ -251,10 +251,12 @@ def arrange(
 def as_alone(replica: Replica, node: Mapping[str, Any], *, may_come: bool = False) -> Alone:
     """Return how a replica without ranks is displayed. `node`: what its framework's own cluster reports of it."""
     if may_come:
-        return Alone(present.MAY_COME)
+        return Alone(appearance.MAY_COME)
     ended = exits.explained(replica.exit_code, replica.signal) if replica.state in ENDED else ""
     used, total = node.get("gpu") or node.get("cpu") or (0, 0)
-    return Alone(present.REPLICAS[replica.state], ended, _amounts(node), f"{100 * used / total:.0f}" if total else "")
+    return Alone(
+        appearance.REPLICAS[replica.state], ended, _amounts(node), f"{100 * used / total:.0f}" if total else ""
+    )
 
 
 def _amounts(node: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -276,4 +278,4 @@ def _cell(rank: Rank, behind: int, is_over: bool, *, is_first: bool) -> Cell:
     state = "unseen" if is_over and state == "waiting" else state
     ended = exits.explained(rank.exit_code, rank.signal) if rank.ended_at else ""
     end = exits.brief(rank.exit_code, rank.signal) if rank.ended_at else ""
-    return Cell(rank, present.RANKS["behind" if behind else state], behind, ended, end, is_first)
+    return Cell(rank, appearance.RANKS["behind" if behind else state], behind, ended, end, is_first)

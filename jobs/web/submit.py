@@ -23,8 +23,8 @@ from workspaces.models import Workspace
 
 from . import plan
 from .forms import RECENT, SubmitForm, from_job, submittable_queues
-from .parts import Context, HtmxRequest, answer, readable_job, target_id, whole
 from .queues import usages
+from .responses import Context, HtmxRequest, answer, readable_job, target_id, whole
 
 DRAWN = 16  # nodes, and ranks per node, that the preview draws
 

@@ -17,7 +17,7 @@ from jobs.models import Delivery, Webhook
 from jobs.webhooks import services
 from jobs.webhooks.events import Choice
 
-from .parts import Context, HtmxRequest, answer, whole
+from .responses import Context, HtmxRequest, answer, whole
 
 SHOWN = 50
 COLUMNS = (

@@ -9,7 +9,7 @@ from django.utils import timezone
 from jobs.core.verdict import RoleView
 from jobs.models import Rank
 from jobs.web import detail
-from jobs.web.look import SHOWN, needs_attention
+from jobs.web.concerns import SHOWN, needs_attention
 from jobs.web.rank_map import drawn, layout, rank_map
 
 pytestmark = pytest.mark.django_db

@@ -427,8 +427,8 @@ def _spread(plan: Plan, role: Role, site: Site) -> Manifest:
     """
     siblings = {"labelSelector": {"matchLabels": labels.of_attempt(plan.run, plan.attempt)}}
     if plan.resource in site.devices and plan.is_whole_node(role):
-        apart = {**siblings, "topologyKey": NODE}
-        return {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}}}
+        term = {**siblings, "topologyKey": NODE}
+        return {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
     prefer = {"maxSkew": 1, "topologyKey": NODE, "whenUnsatisfiable": "ScheduleAnyway", **siblings}
     return {"topologySpreadConstraints": [prefer]}
 

@@ -9,7 +9,7 @@ from common.text import format_bytes, format_duration, plain
 from jobs.core.lifecycle import Phase
 from jobs.models import RankState
 from jobs.templatetags.shapes import SHAPES
-from jobs.web import present
+from jobs.web import appearance
 from jobs.web.phases import bar, legs
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -20,15 +20,15 @@ def ago(seconds: float) -> datetime:
 
 
 def test_every_phase_and_rank_state_has_a_distinct_word_and_a_known_shape():
-    assert set(present.PHASES) == set(Phase)
-    assert set(present.RANKS) >= set(RankState.values)
-    for looks in (present.PHASES, present.RANKS):
+    assert set(appearance.PHASES) == set(Phase)
+    assert set(appearance.RANKS) >= set(RankState.values)
+    for looks in (appearance.PHASES, appearance.RANKS):
         assert len({look.word for look in looks.values()}) == len(looks)
         assert all(look.shape in SHAPES for look in looks.values())
 
 
 def test_phases_of_one_tone_differ_in_shape():
-    pairs = [(look.tone, look.shape) for look in present.PHASES.values()]
+    pairs = [(look.tone, look.shape) for look in appearance.PHASES.values()]
     assert len(set(pairs)) == len(pairs)
 
 
@@ -82,7 +82,7 @@ def test_control_sequences_are_removed_from_log_lines(text, seen):
     ],
 )
 def test_severity_is_guessed_from_words(text, kind):
-    assert present.severity(text) == kind
+    assert appearance.severity(text) == kind
 
 
 BEGIN = ago(100)
@@ -107,7 +107,7 @@ class Rank:
     ],
 )
 def test_a_rank_is_late_when_the_reporting_interval_does_not_explain_it(ranks, late):
-    assert present.lagging(ranks, NOW) == late
+    assert appearance.lagging(ranks, NOW) == late
 
 
 def test_the_bar_gives_each_phase_its_share_and_hides_none():

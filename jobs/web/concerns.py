@@ -1,4 +1,4 @@
-"""What a reader should know of a job's ranks and replicas, in words: which need a look, and what the cluster says of them."""
+"""What a reader should know of a job's ranks and replicas, in words: which need attention, and what the cluster reports of them."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -55,7 +55,7 @@ def gpu_trouble(one: Ranked) -> str:
 
 @dataclass(frozen=True)
 class Need:
-    """One rank, and why it needs a look."""
+    """One rank, and why it needs attention."""
 
     rank: int
     replica: str
@@ -78,7 +78,7 @@ class Needs:
 def needs_attention(
     ranks: Sequence[Ranked], *, names: Mapping[int, str], late: Mapping[int, int], first: int | None, now: datetime
 ) -> Needs:
-    """Return the ranks that need a look: failed, with a broken GPU, silent, behind, or idle.
+    """Return the ranks that need attention: failed, with a broken GPU, silent, behind, or idle.
 
     `names`: of replicas by their key; `late`: how many steps a rank is behind.
 
