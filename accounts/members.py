@@ -60,7 +60,7 @@ def set_role(*, team: Team, username: str, role: str, by: User) -> tuple[Members
         user = _account(team, username, role)
         row = Membership.objects.filter(team=team, user=user).first()
         old = row.role if row else None
-        _refuse(by, team, user, old, role)
+        _refuse(by, team, user, old=old, new=role)
         if row is None:
             row = Membership.objects.create(team=team, user=user, role=role)
             audit.record(AuditAction.MEMBER_ADDED, by=by, on=user, team=team, after={"role": role})
@@ -106,7 +106,7 @@ def remove(*, team: Team, username: str, by: User) -> None:
             raise Http404(f"{username} is not a member of team {team.name}")
         if row.user.service_team_id == team.pk:
             raise Conflict(f"{username} is a service account of {team.name}; remove it there", "username", username)
-        _refuse(by, team, row.user, row.role, None)
+        _refuse(by, team, row.user, old=row.role, new=None)
         row.delete()
         audit.record(AuditAction.MEMBER_REMOVED, by=by, on=row.user, team=team, before={"role": row.role})
 
@@ -121,7 +121,7 @@ def make_service_account(*, team: Team, name: str, role: str, by: User) -> Membe
     with transaction.atomic():
         _lock(team, by)
         _known_role(role)
-        _refuse(by, team, None, None, role)
+        _refuse(by, team, None, old=None, new=role)
         username = f"{name}@{team.name}"
         if User.objects.filter(username=username).exists():
             raise Conflict(f"{username} already exists; choose another name", "name", name)
@@ -138,7 +138,7 @@ def remove_service_account(*, team: Team, username: str, by: User) -> None:
         row = service_accounts_of(team).filter(user__username=username).first()
         if row is None:
             raise Http404(f"{username} is not a service account of team {team.name}")
-        _refuse(by, team, row.user, row.role, None)
+        _refuse(by, team, row.user, old=row.role, new=None)
         User.objects.filter(pk=row.user.pk).update(is_active=False)
         Token.objects.filter(user=row.user, revoked_at=None).update(revoked_at=timezone.now())
         row.delete()
@@ -169,7 +169,7 @@ def _known_role(role: Any) -> None:
         raise InvalidInput(Problem("role", role, f"must be one of {', '.join(Role.values)}"))
 
 
-def _refuse(by: User, team: Team, user: User | None, old: str | None, new: str | None) -> None:
+def _refuse(by: User, team: Team, user: User | None, *, old: str | None, new: str | None) -> None:
     if words := objection(own=role_in(by, team), old=old, new=new):
         raise NotAllowed(words)
     if user is None or new == Role.ADMIN or is_platform_admin(by):

@@ -61,7 +61,7 @@ def run() -> Result:
                     out = folder / uuid.uuid4().hex
                     out.mkdir()
                     out.chmod(0o777)
-                    seconds = side(muster, framework, code, out)
+                    seconds = side(muster, framework, code, out=out)
                     if number >= 0:
                         found[framework].append(seconds)
                 print(f"{framework} {number + 1}: {ours[framework]} {bare[framework]}", file=sys.stderr, flush=True)
@@ -75,7 +75,7 @@ def _figure(framework: str, ours: list[float], bare: list[float]) -> Figure:
     return Figure(f"{framework}_later_than_by_hand", later, "s", BOUND_SECONDS, statistics.median(bare))
 
 
-def _submitted(muster: Rig, framework: str, code: Path, out: Path) -> float:
+def _submitted(muster: Rig, framework: str, code: Path, *, out: Path) -> float:
     command, counts = SUBMITTED[framework]
     began = time.time()
     job = muster.client.submit(
@@ -86,7 +86,7 @@ def _submitted(muster: Rig, framework: str, code: Path, out: Path) -> float:
     return found - began
 
 
-def _by_hand(_: Rig, framework: str, code: Path, out: Path) -> float:
+def _by_hand(_: Rig, framework: str, code: Path, *, out: Path) -> float:
     launches: list[subprocess.Popen[bytes]] = []
     with _cleared_up(out) as env:
         began = time.time()

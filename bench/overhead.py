@@ -55,7 +55,7 @@ def run() -> Result:
                 if side == "plain":
                     plain.append(_plain(code, out))
                 else:
-                    ours.append(_muster(muster, code, out, profile))
+                    ours.append(_muster(muster, code, out, profile=profile))
                 print(f"{side} {number + 1}: {(plain if side == 'plain' else ours)[-1]}", file=sys.stderr, flush=True)
     return Result("overhead", _figures(plain, ours), {"muster_cpu_by_process": profile, "rounds": ROUNDS})
 
@@ -111,7 +111,7 @@ def _plain(code: Path, out: Path) -> Run:
     return _read(out, began)
 
 
-def _muster(muster: Rig, code: Path, out: Path, profile: dict[str, float]) -> Run:
+def _muster(muster: Rig, code: Path, out: Path, *, profile: dict[str, float]) -> Run:
     def ours() -> list[Process]:
         """Everything below the supervisor but the training: agents and shims are ours, launchers and ranks not."""
         return [one for one in descendants(muster.pid) if not is_training(one)]

@@ -47,13 +47,15 @@ def run() -> Result:
         tree = _tree(folder / "tree")
         os.environ["MUSTER_CACHE"] = str(folder / "cache")
         with counting(muster.url) as counter, Client(counter.url, muster.token) as client:
-            first = _round(muster, client, counter, tree, folder / "first")
-            rounds = [_round(muster, client, counter, tree, folder / f"round-{number}") for number in range(ROUNDS)]
+            first = _round(muster, client, counter, tree=tree, out=folder / "first")
+            rounds = [
+                _round(muster, client, counter, tree=tree, out=folder / f"round-{number}") for number in range(ROUNDS)
+            ]
         warm, fresh = _rsync(tree, folder / "copies")
-    return _result(first, rounds, warm, fresh)
+    return _result(first, rounds, warm, fresh=fresh)
 
 
-def _result(first: Round, rounds: list[Round], warm: list[Round], fresh: list[Round]) -> Result:
+def _result(first: Round, rounds: list[Round], warm: list[Round], *, fresh: list[Round]) -> Result:
     def median(some: list[Round], name: str) -> float:
         return float(statistics.median(getattr(one, name) for one in some))
 
@@ -90,7 +92,7 @@ def _edit(tree: Path) -> str:
     return words[:40]
 
 
-def _round(muster: Rig, client: Client, counter: Counter, tree: Path, out: Path) -> Round:
+def _round(muster: Rig, client: Client, counter: Counter, *, tree: Path, out: Path) -> Round:
     out.mkdir()
     out.chmod(0o777)
     counter.since()

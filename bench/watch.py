@@ -49,8 +49,8 @@ def _live(bench: Bench, folder: Path) -> tuple[list[Figure], dict[str, object]]:
     limit = _limit(bench, folder)
     with kube.installation(bench, folder / "live", SCHEDULER="nobody") as muster:
         pods = _launch(bench, muster)
-        figures, notes = _pass(bench, muster, folder, pods, rate=RATE)
-        less, more = _pass(bench, muster, folder, pods, rate=round(limit * SHARE), file="less")
+        figures, notes = _pass(bench, muster, folder, pods=pods, rate=RATE)
+        less, more = _pass(bench, muster, folder, pods=pods, rate=round(limit * SHARE), file="less")
     figures.append(
         replace(less[0], name=f"the same at {round(limit * SHARE)} changes/s, a third of the bare rig's limit")
     )
@@ -58,7 +58,7 @@ def _live(bench: Bench, folder: Path) -> tuple[list[Figure], dict[str, object]]:
 
 
 def _pass(
-    bench: Bench, muster: Rig, folder: Path, pods: list[str], *, rate: int, file: str = "stream"
+    bench: Bench, muster: Rig, folder: Path, *, pods: list[str], rate: int, file: str = "stream"
 ) -> tuple[list[Figure], dict[str, object]]:
     with row_news.RowListener(muster.env["DATABASE_URL"]) as rows, _recorder(bench, folder / file):
         with (

@@ -11,16 +11,16 @@ _written: dict[tuple[int, int, str], str] = {}  # cache of this process; otherwi
 def note_once(*, job: int, attempt: int, about: str, message: str) -> None:
     """Write a note unless one that begins with `about` exists for this attempt."""
     if (job, attempt, about) not in _written:
-        _write(job, attempt, about, message, is_latest=False)
+        _write(job, attempt, about, message=message, is_latest=False)
 
 
 def note_latest(*, job: int, attempt: int, about: str, message: str) -> None:
     """Write a note once, and replace its message when it changes."""
     if _written.get((job, attempt, about)) != message:
-        _write(job, attempt, about, message, is_latest=True)
+        _write(job, attempt, about, message=message, is_latest=True)
 
 
-def _write(job: int, attempt: int, about: str, message: str, *, is_latest: bool) -> None:
+def _write(job: int, attempt: int, about: str, *, message: str, is_latest: bool) -> None:
     """Write under the job's lock, because several agents may report the same at the same moment."""
     with faultpoints.atomic("ingest.note"):
         row = Job.objects.select_for_update(no_key=True).only("phase", "team_id").get(pk=job)

@@ -76,7 +76,7 @@ def submit(
     notes = (*command_words.notes(sent=sent, queue=queue, workspace=workspace), *_changes(spec, sent))
     message = "; ".join(["submitted", *notes])
     try:
-        return _insert(user, queue, spec, workspace, once, sealed, message=message), True
+        return _insert(user, queue, spec, workspace=workspace, once=once, sealed_secrets=sealed, message=message), True
     except IntegrityError as error:
         if once and (earlier := once.earlier()):  # the same request, a moment earlier
             return earlier, False
@@ -214,7 +214,7 @@ def cancel(*, job: Job, by: User, is_now: bool = False) -> Job:
     names = ("cancel_requested_at", "cancel_now_at") if is_now else ("cancel_requested_at",)
     now = timezone.now()
     return _intend(
-        job, by, "cancel", lambda row: {name: now for name in names if getattr(row, name) is None},
+        job, by, "cancel", wanted=lambda row: {name: now for name in names if getattr(row, name) is None},
         words="cancel requested, at once" if is_now else "cancel requested",
     )  # fmt: skip
 
@@ -222,7 +222,7 @@ def cancel(*, job: Job, by: User, is_now: bool = False) -> Job:
 def suspend(*, job: Job, by: User) -> Job:
     """Ask for a pause: quota and processes are released, workspace and checkpoints stay."""
     _refuse_finished(job, "suspend")
-    return _intend(job, by, "suspend", lambda row: {} if row.suspended else {"suspended": True})
+    return _intend(job, by, "suspend", wanted=lambda row: {} if row.suspended else {"suspended": True})
 
 
 def resume(*, job: Job, by: User) -> Job:
@@ -233,7 +233,7 @@ def resume(*, job: Job, by: User) -> Job:
             problem.field,
             problem.value,
         )
-    return _intend(job, by, "resume", lambda row: {"suspended": False} if row.suspended else {})
+    return _intend(job, by, "resume", wanted=lambda row: {"suspended": False} if row.suspended else {})
 
 
 def resubmit(*, job: Job, by: User, idempotency_key: str | None = None) -> tuple[Job, bool]:
@@ -301,10 +301,10 @@ def _insert(
     user: User,
     queue: Queue,
     spec: JobSpec,
+    *,
     workspace: Workspace | None,
     once: _Once | None,
     sealed_secrets: str,
-    *,
     message: str,
 ) -> Job:
     roles = frameworks.get(spec.framework).roles(spec)
@@ -353,7 +353,7 @@ def _refuse_finished(job: Job, verb: str) -> None:
         )
 
 
-def _intend(job: Job, by: User, kind: str, wanted: Callable[[Job], dict[str, Any]], *, words: str = "") -> Job:
+def _intend(job: Job, by: User, kind: str, *, wanted: Callable[[Job], dict[str, Any]], words: str = "") -> Job:
     """Write intent. `wanted` returns the columns of the locked row to write; none if nothing changes."""
     require(by, Act.CONTROL, job.team)
     with faultpoints.atomic("services.intend"):

@@ -38,7 +38,7 @@ def make(
         require_platform_admin(by, "make queues")
     values = {"slots": slots, **others}
     owner = Team.objects.filter(name=team).first()
-    problems = [*_place_problems(name, team, owner, cluster, resource), *problems_in(values)]
+    problems = [*_place_problems(name, team, owner, cluster=cluster, resource=resource), *problems_in(values)]
     if problems or owner is None:
         raise InvalidInput(*problems)
     queue = Queue(name=name, team=owner, cluster=cluster, resource=resource)
@@ -100,7 +100,7 @@ def set_ceiling(*, team: Team, resource: str, slots: int | None, by: User | None
     if resource not in Resource.values:
         problems.append(Problem("resource", resource, f"must be one of {', '.join(Resource.values)}"))
     if slots is not None:
-        problems += _count_problems({"slots": slots}, "slots", MOST_SLOTS, "leave it out for no ceiling")
+        problems += _count_problems({"slots": slots}, "slots", MOST_SLOTS, way_out="leave it out for no ceiling")
     if problems:
         raise InvalidInput(*problems)
     with transaction.atomic():
@@ -203,15 +203,17 @@ def problems_in(values: Mapping[str, Any]) -> list[Problem]:
         Problem(name, values[name], f"cannot be changed; these can: {', '.join(CHANGEABLE)}")
         for name in sorted(set(values) - set(CHANGEABLE))
     ]
-    found += _count_problems(values, "slots", MOST_SLOTS, "to let nothing start, close the queue", least=1)
-    found += _count_problems(values, "gpus_per_node", MOST_GPUS_PER_NODE, "0 where replicas are not bound to GPU nodes")
+    found += _count_problems(values, "slots", MOST_SLOTS, way_out="to let nothing start, close the queue", least=1)
+    found += _count_problems(
+        values, "gpus_per_node", MOST_GPUS_PER_NODE, way_out="0 where replicas are not bound to GPU nodes"
+    )
     if not isinstance(values.get("is_open", True), bool):
         found.append(Problem("is_open", values["is_open"], "must be true or false"))
     found += _text_problems("description", values.get("description", ""))
     return found
 
 
-def _count_problems(values: Mapping[str, Any], name: str, most: int, way_out: str, least: int = 0) -> list[Problem]:
+def _count_problems(values: Mapping[str, Any], name: str, most: int, *, way_out: str, least: int = 0) -> list[Problem]:
     if name not in values:
         return []
     value = values[name]
@@ -220,7 +222,7 @@ def _count_problems(values: Mapping[str, Any], name: str, most: int, way_out: st
     return []
 
 
-def _place_problems(name: str, team: str, owner: Team | None, cluster: str, resource: str) -> list[Problem]:
+def _place_problems(name: str, team: str, owner: Team | None, *, cluster: str, resource: str) -> list[Problem]:
     found = []
     if not NAME.fullmatch(name):
         found.append(Problem("name", name, "must be 1 to 40 letters, digits, - and _"))

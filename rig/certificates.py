@@ -38,7 +38,7 @@ class Authority:
     def server(self, address: str = "127.0.0.1") -> Pair:
         addresses = [x509.IPAddress(ipaddress.ip_address(one)) for one in sorted({"127.0.0.1", "10.96.0.1", address})]
         names = x509.SubjectAlternativeName([*map(x509.DNSName, NAMES), *addresses])
-        return self._sign("server", _name("kube-apiserver"), ExtendedKeyUsageOID.SERVER_AUTH, names)
+        return self._sign("server", _name("kube-apiserver"), ExtendedKeyUsageOID.SERVER_AUTH, names=names)
 
     def client(self, user: str, *, group: str = "", has_ended: bool = False) -> Pair:
         days = -0.5 if has_ended else 30
@@ -54,8 +54,8 @@ class Authority:
         return Pair(public, _write_key(self.folder / "accounts.key", key))
 
     def _sign(
-        self, file: str, name: x509.Name, usage: x509.ObjectIdentifier, names: x509.SubjectAlternativeName | None = None,
-        *, days: float = 30,
+        self, file: str, name: x509.Name, usage: x509.ObjectIdentifier, *, names: x509.SubjectAlternativeName | None = None,
+        days: float = 30,
     ) -> Pair:  # fmt: skip
         key = ec.generate_private_key(ec.SECP256R1())
         builder = _builder(name, issuer=self._name, key=key, days=days)

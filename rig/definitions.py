@@ -46,13 +46,13 @@ def fetch() -> list[Path]:
             draft = Path(place) / "all"
             draft.mkdir()
             for module, version, names in SOURCES:
-                _fetch(module, version, names, draft)
+                _fetch(module, version, names, into=draft)
             if not there.exists():
                 draft.rename(there)
     return sorted(there.glob("*.yaml"))
 
 
-def _fetch(module: str, version: str, names: tuple[str, ...], into: Path) -> None:
+def _fetch(module: str, version: str, names: tuple[str, ...], *, into: Path) -> None:
     (into.parent / "go.mod").write_text("module rig\n")
     found = json.loads(programs.go(into.parent, "mod", "download", "-json", f"{module}@{version}"))
     for name in names:

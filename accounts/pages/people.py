@@ -55,13 +55,13 @@ def _context(request: UserRequest, fresh: dict[str, Any]) -> dict[str, Any]:
 def _invite(request: UserRequest, username: str) -> dict[str, Any]:
     team = Team.objects.filter(name=text(request, "team")).first()
     made = partial(people.make, username=username, team=team, role=text(request, "role"), by=request.user)
-    return _given_password(request, username, lambda: made()[1], f"{username} was invited.")
+    return _given_password(request, username, lambda: made()[1], done=f"{username} was invited.")
 
 
 def _password(request: UserRequest, username: str) -> dict[str, Any]:
     given = partial(people.give_password, username=username, by=request.user)
     return _given_password(
-        request, username, given, f"{username} has a new first password, and was signed out everywhere."
+        request, username, given, done=f"{username} has a new first password, and was signed out everywhere."
     )
 
 
@@ -83,7 +83,7 @@ def _activate(request: UserRequest, username: str) -> dict[str, Any]:
     return {}
 
 
-def _given_password(request: UserRequest, username: str, change: Callable[[], str], done: str) -> dict[str, Any]:
+def _given_password(request: UserRequest, username: str, change: Callable[[], str], *, done: str) -> dict[str, Any]:
     """Carry out a change that gives a first password, and return it for the page; empty if it was refused."""
     passwords: list[str] = []
     if not attempt(request, lambda: passwords.append(change()), done=done):

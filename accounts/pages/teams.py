@@ -53,26 +53,26 @@ def team(request: UserRequest, team: str) -> HttpResponse:
 @require_POST
 def set_member(request: UserRequest, team: str) -> HttpResponse:
     username, role = text(request, "username"), text(request, "role")
-    if question := _question(request, team, username, role, f"Make {username} a {role}?"):
+    if question := _question(request, team, username, role=role, asked=f"Make {username} a {role}?"):
         return question
 
     def change(found: Team) -> Any:
         return members.set_role(team=found, username=username, role=role, by=request.user)
 
-    return _change(request, team, change, f"{username} is now {role} of {team}.")
+    return _change(request, team, change, done=f"{username} is now {role} of {team}.")
 
 
 @login_required
 @require_POST
 def remove_member(request: UserRequest, team: str) -> HttpResponse:
     username = text(request, "username")
-    if question := _question(request, team, username, None, f"Remove {username} from {team}?"):
+    if question := _question(request, team, username, role=None, asked=f"Remove {username} from {team}?"):
         return question
 
     def change(found: Team) -> Any:
         return members.remove(team=found, username=username, by=request.user)
 
-    return _change(request, team, change, f"{username} is no longer in {team}.")
+    return _change(request, team, change, done=f"{username} is no longer in {team}.")
 
 
 @login_required
@@ -83,7 +83,7 @@ def make_service_account(request: UserRequest, team: str) -> HttpResponse:
     def change(found: Team) -> Any:
         return members.make_service_account(team=found, name=name, role=role, by=request.user)
 
-    return _change(request, team, change, f"{name}@{team} was created; create a token for it next.")
+    return _change(request, team, change, done=f"{name}@{team} was created; create a token for it next.")
 
 
 @login_required
@@ -94,10 +94,10 @@ def remove_service_account(request: UserRequest, team: str) -> HttpResponse:
     def change(found: Team) -> Any:
         return members.remove_service_account(team=found, username=username, by=request.user)
 
-    return _change(request, team, change, f"{username} and its tokens were removed.")
+    return _change(request, team, change, done=f"{username} and its tokens were removed.")
 
 
-def _question(request: UserRequest, name: str, username: str, role: str | None, asked: str) -> HttpResponse | None:
+def _question(request: UserRequest, name: str, username: str, *, role: str | None, asked: str) -> HttpResponse | None:
     """Return a page that asks before something is lost that only others can give back; None if nothing is."""
     team = members.readable_team(request.user, name)
     if request.POST.get("sure") or not may(request.user, Act.MANAGE, team):
@@ -107,7 +107,7 @@ def _question(request: UserRequest, name: str, username: str, role: str | None, 
     return answer(request, template="accounts/question.html", context=context) if losses else None
 
 
-def _change(request: UserRequest, name: str, change: Callable[[Team], Any], done: str) -> HttpResponse:
+def _change(request: UserRequest, name: str, change: Callable[[Team], Any], *, done: str) -> HttpResponse:
     """Change a team and redirect to it, or to the list for users who removed themselves.
 
     404 for users who may not read the team, 403 for those who may only read it.

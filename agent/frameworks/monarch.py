@@ -50,7 +50,7 @@ class Monarch(Framework):
             }
             env[monarch_hook.HOSTS_ENV] = json.dumps(hosts)
         else:
-            own = f"tcp://{loopback.address(spec.mark, spec.role, spec.index, spec.incarnation)}:{port}"
+            own = f"tcp://{loopback.address(spec.mark, spec.role, spec.index, incarnation=spec.incarnation)}:{port}"
             env["MUSTER_MONARCH_ADDRESS"] = f"{own}@{own}"
 
     def missing(self, find: Callable[[str], Optional[str]], *, env: Dict[str, str]) -> str:

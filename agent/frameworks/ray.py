@@ -40,7 +40,7 @@ class Ray(Framework):
         env["PYTHONPATH"] = os.pathsep.join([folder.code, env["PYTHONPATH"]]) if env.get("PYTHONPATH") else folder.code
         if host == loopback.LOCAL:
             env["RAY_ADDRESS"] = f"{loopback.address(spec.mark, HEAD, 0)}:{port}"
-            env["MUSTER_RAY_IP"] = loopback.address(spec.mark, spec.role, spec.index, spec.incarnation)
+            env["MUSTER_RAY_IP"] = loopback.address(spec.mark, spec.role, spec.index, incarnation=spec.incarnation)
             if env.get("CUDA_VISIBLE_DEVICES"):  # a GPU queue: Ray counts the cores itself
                 env["MUSTER_RAY_CPUS"] = "0" if spec.role == HEAD else ""
         elif spec.role != HEAD:

@@ -80,7 +80,7 @@ def _words(amounts: Mapping[str, float]) -> str:
     return json.dumps({name: int(n) if n == int(n) else round(n, 4) for name, n in sorted(amounts.items())})
 
 
-def main(address: str, wanted: int, quiet_seconds: float, ready: int) -> None:
+def main(address: str, wanted: int, quiet_seconds: float, *, ready: int) -> None:
     """Write to the descriptor `ready` once all workers have joined. Ends with an error where Ray cannot be asked."""
     from ray._raylet import GcsClient
 
@@ -254,4 +254,4 @@ def _say(words: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), int(sys.argv[4]))
+    main(sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), ready=int(sys.argv[4]))

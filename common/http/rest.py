@@ -164,15 +164,15 @@ def problem(error: Exception, context: dict[str, Any]) -> Response | None:
         measures.failed("api", error)
     match error:
         case Unreadable():
-            return _answer(400, "The request cannot be read", str(error), list(error.problems))
+            return _answer(400, "The request cannot be read", str(error), problems=list(error.problems))
         case InvalidInput():
-            return _answer(422, "The request is not valid", str(error), list(error.problems))
+            return _answer(422, "The request is not valid", str(error), problems=list(error.problems))
         case Conflict():
             return _answer(
                 409,
                 "The current state does not allow this",
                 str(error),
-                [Problem(error.field, error.value, str(error))],
+                problems=[Problem(error.field, error.value, str(error))],
             )
         case NotAllowed():
             return _answer(403, "Not allowed", str(error))
@@ -186,7 +186,7 @@ def problem(error: Exception, context: dict[str, Any]) -> Response | None:
             return _answer(403, "Not allowed", str(error) or "you may not do this")
         case exceptions.ValidationError():
             problems = list(the_first(_fields(error.detail, _sent(context))))
-            return _answer(422, "The request is not valid", "some fields are wrong", problems)
+            return _answer(422, "The request is not valid", "some fields are wrong", problems=problems)
         case exceptions.APIException():
             return _from_framework(error)
         case DataError():
@@ -212,7 +212,7 @@ def _from_framework(error: exceptions.APIException) -> Response:
 
 
 def _answer(
-    status: int, title: str, detail: str, problems: list[Problem] | None = None, retry_after: int = 0
+    status: int, title: str, detail: str, *, problems: list[Problem] | None = None, retry_after: int = 0
 ) -> Response:
     body = {
         "type": "about:blank",

@@ -84,7 +84,7 @@ def poke_now(task: str, *args: Any, after_seconds: float = 0) -> None:
     """Like `poke`, but at once: for callers with neither a transaction nor a database connection."""
     cause = request_ids.current()
     headers = traces.headers(is_later=after_seconds > 0) | ({CAUSE: cause} if cause else {})
-    _bell.ring(f"{task}{args}", lambda: _send_task(task, args, after_seconds, headers))
+    _bell.ring(f"{task}{args}", lambda: _send_task(task, args, after_seconds, headers=headers))
 
 
 def hint(*, job: int, team: int, what: str) -> None:
@@ -109,7 +109,7 @@ def drain(within: float = 3.0) -> None:
     sent.wait(within)
 
 
-def _send_task(task: str, args: tuple[Any, ...], after_seconds: float, headers: dict[str, str]) -> None:
+def _send_task(task: str, args: tuple[Any, ...], after_seconds: float, *, headers: dict[str, str]) -> None:
     with faultpoints.around("doorbell.task"):
         current_app.send_task(
             task, args=args, countdown=after_seconds or None, retry=False, ignore_result=True, headers=headers or None

@@ -135,7 +135,7 @@ class Bounded:
             return await asyncio.get_running_loop().run_in_executor(self.threads, _sender, path, *shown)
 
         most, announced = most_bytes(path, kind=kind), _announced(headers.get(b"content-length", b""))
-        intake = Intake(scope, receive, ask, self.unfinished, most=most, announced=announced)
+        intake = Intake(scope, receive, ask, unfinished=self.unfinished, most=most, announced=announced)
         try:
             await self._inside(scope, intake, send)
         finally:
@@ -161,8 +161,8 @@ class Intake:
         scope: MutableMapping[str, Any],
         receive: Receive,
         ask: Callable[[], Awaitable[Caller | None]],
-        unfinished: Counter[bytes],
         *,
+        unfinished: Counter[bytes],
         most: int,
         announced: int,
     ):

@@ -40,7 +40,7 @@ def write(out: IO[bytes], *, with_keys: bool, say: Callable[[str], None]) -> Non
             archive.put_json(ABOUT, _about(cursor, tables, with_keys=with_keys))
             if with_keys:
                 archive.put_json(KEYS, {"secret_key": settings.SECRET_KEY, "old": settings.SECRET_KEY_FALLBACKS})
-            rows = {table: _copy(cursor, archive, table, columns) for table, columns in tables.items()}
+            rows = {table: _copy(cursor, archive, table, columns=columns) for table, columns in tables.items()}
             names = [*storage.named(), *files.named()]
         say(f"{sum(rows.values())} rows of {len(rows)} tables, {len(names)} files follow")
         copied, missing = _copy_files(archive, names)
@@ -93,7 +93,7 @@ def named(statement: LiteralString, table: str, columns: Iterable[str]) -> sql.C
     return sql.SQL(statement).format(sql.Identifier(table), sql.SQL(", ").join(map(sql.Identifier, columns)))
 
 
-def _copy(cursor: Any, archive: Writer, table: str, columns: list[str]) -> int:
+def _copy(cursor: Any, archive: Writer, table: str, *, columns: list[str]) -> int:
     """Put one table into the archive, piece by piece. Return how many rows it has."""
     count = 0
     for number, (rows, piece) in enumerate(_pieces(cursor, table, columns), start=1):

@@ -193,7 +193,7 @@ def _load(archive: Reader, *, then: Callable[[dict[str, Any]], int]) -> list[str
         for entry in archive.entries():
             loading.take(entry)
         for table, (column, last) in about["sequences"].items():
-            _go_on(cursor, table, column, last)
+            _go_on(cursor, table, column, last=last)
         _compare(archive, loading)
         count = then(about)
     rows = sum(loading.rows.values())
@@ -244,7 +244,7 @@ class _Loading:
         self.files += 1
 
 
-def _go_on(cursor: Any, table: str, column: str, last: int) -> None:
+def _go_on(cursor: Any, table: str, column: str, *, last: int) -> None:
     """Let a table's numbers go on behind the last one given before the backup."""
     last += JOBS_GO_ON if table == Job._meta.db_table else 0
     cursor.execute("SELECT setval(pg_get_serial_sequence(%s, %s), %s, %s)", [table, column, max(1, last), last > 0])

@@ -141,7 +141,7 @@ def _of_ranks(facts: AttemptFacts, read: Read) -> Failure | None:
     if culprit is not None:
         return _of_replica(culprit, read)
     output = _output_of(first, read)
-    return _behind_echoes(facts, first, output, read) or _less_sure(of_rank(first, facts.replicas, read))
+    return _behind_echoes(facts, first, output, read=read) or _less_sure(of_rank(first, facts.replicas, read))
 
 
 def of_rank(rank: RankFacts, replicas: Sequence[ReplicaFacts] = (), read: Read = nothing) -> Failure:
@@ -180,7 +180,7 @@ def _quoted(first: RankFacts, ranks: Iterable[RankFacts]) -> RankFacts | None:
     return min(failed, key=lambda one: (one.failed_at, one.rank), default=None)
 
 
-def _behind_echoes(facts: AttemptFacts, first: RankFacts, output: LastOutput, read: Read) -> Failure | None:
+def _behind_echoes(facts: AttemptFacts, first: RankFacts, output: LastOutput, *, read: Read) -> Failure | None:
     """Judge an attempt in which every rank that failed by itself only lost or waited for another one: find that one."""
     teller = next((one for one in facts.ranks if one.output and _named_late(one.output)), first)
     # in a monitored barrier one rank names the late one, the others only lose the connection to that rank

@@ -55,7 +55,7 @@ def progress(jobs: Iterable[Job]) -> dict[int, Progress]:
     for pk, (step, total, seconds, steps, furthest) in reported.items():
         if pk in behind:
             step, (seconds, steps) = furthest, speeds.get(pk, (None, None))
-        one = _read(step, total, seconds, steps)
+        one = _read(step, total, seconds, steps=steps)
         if one is not None:
             found[pk] = one if asked[pk].phase == Phase.RUNNING else replace(one, seconds_left=None)
     return found
@@ -91,7 +91,7 @@ def _stepping(jobs: Sequence[Job]) -> list[tuple[Job, str]]:
         return [(known[pk], name) for pk, name in cursor.fetchall()]
 
 
-def _read(step: int | None, total: float | None, seconds: float | None, steps: int | None) -> Progress | None:
+def _read(step: int | None, total: float | None, seconds: float | None, *, steps: int | None) -> Progress | None:
     if step is None or total is None or not 1 <= total < 2**53:
         return None
     left = max(0, int(total) - step)

@@ -243,7 +243,7 @@ def _read_block(text: Sequence[str], prefixes: Sequence[str], begin: int, *, is_
             if (before := _before_quoted(raised[2] or "")) is not None:
                 error = Raised(raised[1], before, tuple(frames))
                 return _Block(begin, at + 1, error, bool(margin), quotes=True)
-            end = _message_end(text, prefixes, at, margin, most=message_lines(raised[1]))
+            end = _message_end(text, prefixes, at, margin=margin, most=message_lines(raised[1]))
             message = [raised[2] or "", *(_within(one, margin) for one in text[at + 1 : end])]
             error = Raised(raised[1], "\n".join(message).rstrip(), tuple(frames))
             is_nested = bool(_QUOTED_HEAD.search(text[begin]) or margin.strip())
@@ -279,7 +279,7 @@ def _within(line: str, margin: str) -> str:
     return line[width:] if len(line) > width and not line[:width].strip(" |+-") else line.lstrip(" |+-")
 
 
-def _message_end(text: Sequence[str], prefixes: Sequence[str], begin: int, margin: str, *, most: int) -> int:
+def _message_end(text: Sequence[str], prefixes: Sequence[str], begin: int, *, margin: str, most: int) -> int:
     """Return the line after the message of the exception named at `begin`."""
     at = begin + 1
     while at < len(text) and at - begin < most:

@@ -24,10 +24,10 @@ def each(act: str, ids: Iterable[int], *, by: User, is_now: bool = False) -> lis
     wanted = list(dict.fromkeys(ids))
     found = Job.objects.readable_by(by).select_related("team", "queue", "user").in_bulk(wanted)
     service = partial(ACTS[act], is_now=True) if is_now else ACTS[act]
-    return [_one(service, pk, found.get(pk), by) for pk in wanted]
+    return [_one(service, pk, found.get(pk), by=by) for pk in wanted]
 
 
-def _one(service: Callable[..., Job], pk: int, job: Job | None, by: User) -> dict[str, Any]:
+def _one(service: Callable[..., Job], pk: int, job: Job | None, *, by: User) -> dict[str, Any]:
     if job is None:
         return _result(pk, 404, problem="it does not exist, or you may not see it")
     try:
@@ -38,5 +38,5 @@ def _one(service: Callable[..., Job], pk: int, job: Job | None, by: User) -> dic
         return _result(pk, 409, phase=job.phase, problem=str(error))
 
 
-def _result(pk: int, status: int, phase: str | None = None, problem: str | None = None) -> dict[str, Any]:
+def _result(pk: int, status: int, phase: str | None = None, *, problem: str | None = None) -> dict[str, Any]:
     return {"id": pk, "status": status, "phase": phase, "problem": problem}

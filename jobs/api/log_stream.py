@@ -61,7 +61,7 @@ def following(job: Job, *, access: Access, cursor: str, **asked: Any) -> Streami
 def held(job: Job, *, access: Access, page: reader.LogPage, wait: float, **asked: Any) -> StreamingHttpResponse:
     """Return the answer to `logs?wait=`: an empty page waits for new lines or until `wait` seconds are over."""
     _refuse_too_many(access.user)
-    return StreamingHttpResponse(_held(job.pk, access, asked, page, wait), content_type="application/json")
+    return StreamingHttpResponse(_held(job.pk, access, asked, page=page, wait=wait), content_type="application/json")
 
 
 def _refuse_too_many(user: int) -> None:
@@ -102,7 +102,7 @@ async def events(job: int, access: Access, asked: dict[str, Any]) -> AsyncIterat
 
 
 async def _held(
-    job: int, access: Access, asked: dict[str, Any], page: reader.LogPage, wait: float
+    job: int, access: Access, asked: dict[str, Any], *, page: reader.LogPage, wait: float
 ) -> AsyncIterator[bytes]:
     """Yield one piece: the page as JSON. Whatever happens meanwhile, the reader can continue from the answer."""
     now = asyncio.get_running_loop().time

@@ -44,6 +44,7 @@ class MemoryCluster:
         clock: Callable[[], float] = time.time,
         start_seconds: float = 0.0,
         run_seconds: float = 1.0,
+        *,
         stop_seconds: float = 0.0,
     ):
         self.clock = clock
@@ -129,19 +130,19 @@ class MemoryCluster:
 
     # -- controls for tests
 
-    def finish(self, run: str, attempt: int, role: str, index: int, *, exit_code: int = 0, reason: str = "") -> None:
+    def finish(self, run: str, attempt: int, role: str, *, index: int, exit_code: int = 0, reason: str = "") -> None:
         state = ReplicaState.FAILED if exit_code else ReplicaState.SUCCEEDED
-        self._set(run, attempt, role, index, state=state, is_alive=False, exit_code=exit_code, reason=reason)
+        self._set(run, attempt, role, index=index, state=state, is_alive=False, exit_code=exit_code, reason=reason)
 
-    def lose(self, run: str, attempt: int, role: str, index: int) -> None:
+    def lose(self, run: str, attempt: int, role: str, *, index: int) -> None:
         """Remove a replica, like a pod that was deleted by hand."""
         del self._attempts[run, attempt].replicas[role, index]
         self._changed.append(run)
 
-    def silence(self, run: str, attempt: int, role: str, index: int, *, node: str) -> None:
+    def silence(self, run: str, attempt: int, role: str, *, index: int, node: str) -> None:
         """Lose a replica's node: it is unknown whether it still trains, so it keeps its place."""
         reason = f"its node {node} does not answer"
-        self._set(run, attempt, role, index, state=ReplicaState.LOST, is_alive=True, node=node, reason=reason)
+        self._set(run, attempt, role, index=index, state=ReplicaState.LOST, is_alive=True, node=node, reason=reason)
 
     def alive(self, run: str) -> list[tuple[int, str, int]]:
         """Return (attempt, role, index) of every replica of this run that occupies a place now."""
@@ -162,7 +163,7 @@ class MemoryCluster:
         if not self.is_reachable:
             raise Unreachable("the cluster does not answer")
 
-    def _set(self, run: str, attempt: int, role: str, index: int, **values: object) -> None:
+    def _set(self, run: str, attempt: int, role: str, *, index: int, **values: object) -> None:
         one = self._attempts[run, attempt].replicas[role, index]
         one.seen = replace(one.seen, **values)  # type: ignore[arg-type]  # fields of ReplicaSeen
         self._changed.append(run)

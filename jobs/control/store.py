@@ -75,7 +75,7 @@ class DjangoStore:
                 _take_step(job, step, now)
                 job.save()
             if step.replace and is_same:
-                _replace_replicas(job, step.replace, seen, now)
+                _replace_replicas(job, step.replace, seen, now=now)
             if is_step or changed or step.replace:
                 doorbell.hint(job=job.pk, team=job.team_id, what="state")
             if is_step and not job.is_on_quota:
@@ -92,7 +92,7 @@ class DjangoStore:
             _mine(held)
             Job.objects.filter(pk=held.job).update(applied_at=view.applied_at)
             for role, index in unconfirmed(held.view.places):
-                _replica(held.job, view.attempt, role, index).update(applied_at=now)
+                _replica(held.job, view.attempt, role, index=index).update(applied_at=now)
         return replace(held, view=view)
 
     def release(self, held: Held, *, due: datetime | None) -> None:
@@ -214,7 +214,7 @@ def _take_step(job: Job, step: Step, now: datetime) -> None:
     if step.note:
         JobEvent.objects.create(job=job, at=now, kind="note", phase=before, attempt=job.attempt, message=step.note)
     for role, index in step.lost:
-        _lose(_replica(job.pk, job.attempt, role, index), now)
+        _lose(_replica(job.pk, job.attempt, role, index=index), now)
     view = after(_view(job), step, now)
     job.phase, job.phase_since, job.stop_reason = view.phase, view.phase_since, view.stop_reason or ""
     job.attempt, job.failures, job.free_starts = view.attempt, view.failures, view.free_starts
@@ -289,10 +289,10 @@ def _end_ranks(ranks: QuerySet[Rank], now: datetime) -> None:
     ranks.filter(state=RankState.RUNNING).update(state=RankState.FAILED, is_stopped=True, ended_at=now)
 
 
-def _replace_replicas(job: Job, keys: Iterable[Key], seen: Seen, now: datetime) -> None:
+def _replace_replicas(job: Job, keys: Iterable[Key], seen: Seen, *, now: datetime) -> None:
     """Give the places of an elastic job's lost replicas to new replicas within the attempt."""
     for role, index in keys:
-        rows = _replica(job.pk, job.attempt, role, index)
+        rows = _replica(job.pk, job.attempt, role, index=index)
         row = rows.select_for_update(no_key=True).get()
         words = elastic_rows.explain(row, seen)
         rows.update(**elastic_rows.anew(row, now))
@@ -302,7 +302,7 @@ def _replace_replicas(job: Job, keys: Iterable[Key], seen: Seen, now: datetime) 
         )  # fmt: skip
 
 
-def _replica(job: int, attempt: int, role: str, index: int) -> QuerySet[Replica]:
+def _replica(job: int, attempt: int, role: str, *, index: int) -> QuerySet[Replica]:
     return Replica.objects.filter(job=job, attempt=attempt, role=role, index=index)
 
 

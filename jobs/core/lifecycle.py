@@ -279,7 +279,7 @@ def _going_on(view: JobView, replicas: tuple[ReplicaSeen, ...], now: datetime) -
     """Keep the job as it is; replicas of an elastic one may be ended and replaced."""
     if view.applied_at is None or all(role.least is None for role in view.roles):
         return Step()
-    todo = replacement.plan_replacements(view.roles, replicas, view.places, now)
+    todo = replacement.plan_replacements(view.roles, replicas, view.places, now=now)
     ticks = [SAFETY_TICK, todo.after, STOP_TICK if todo.end_replicas else None, timedelta(0) if todo.replace else None]
     return Step(
         end_replicas=todo.end_replicas,

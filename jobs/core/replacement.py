@@ -50,7 +50,7 @@ def with_losses(
     """
     reported = {(one.role, one.index): one for one in seen.replicas if _is_reported(one, places)}
     everybody = [(role.name, index) for role in roles for index in range(role.replicas)]
-    found = (reported.get(key) or _absence(key, seen, applied_at, places.get(key)) for key in everybody)
+    found = (reported.get(key) or _absence(key, seen, applied_at, place=places.get(key)) for key in everybody)
     return tuple(one for one in found if one is not None)
 
 
@@ -59,7 +59,7 @@ def _is_reported(one: ReplicaSeen, places: ReplicaPlaces) -> bool:
     return one.state is not ReplicaState.ABSENT and one.incarnation == (place.incarnation if place else 0)
 
 
-def _absence(key: Key, seen: Seen, applied_at: datetime | None, place: ReplicaPlace | None) -> ReplicaSeen | None:
+def _absence(key: Key, seen: Seen, applied_at: datetime | None, *, place: ReplicaPlace | None) -> ReplicaSeen | None:
     applied_at = place.applied_at if place else applied_at
     if seen.as_of is None or applied_at is None or seen.as_of <= applied_at or not seen.is_fresh:
         return None
@@ -70,7 +70,7 @@ def _absence(key: Key, seen: Seen, applied_at: datetime | None, place: ReplicaPl
 
 
 def plan_replacements(
-    roles: Iterable[RoleView], replicas: Iterable[ReplicaSeen], places: ReplicaPlaces, now: datetime
+    roles: Iterable[RoleView], replicas: Iterable[ReplicaSeen], places: ReplicaPlaces, *, now: datetime
 ) -> Replacements:
     """Return what to do about replicas that an elastic attempt has lost.
 

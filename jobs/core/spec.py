@@ -100,9 +100,9 @@ def parse(
     values: dict[str, Any] = {}
     for one in FIELDS.values():
         if one.type is Type.WHOLE and one.name in data:
-            _take_count(one, data[one.name], values, problems)
+            _take_count(one, data[one.name], values, problems=problems)
     _take_gpus(gpus_per_node, values, problems)
-    _take_command(data.get("command"), values, problems, is_file)
+    _take_command(data.get("command"), values, problems, is_file=is_file)
     _take_codes(data, values, problems, sent=sent)
     values["env"] = _variables("env", data.get("env", {}), problems)
     secrets = _variables("secrets", data.get("secrets", {}), problems)
@@ -140,7 +140,7 @@ def _option(field: Field, value: Any, problems: list[Problem]) -> Any:
     return value
 
 
-def _take_count(field: Field, value: Any, values: dict[str, Any], problems: list[Problem]) -> None:
+def _take_count(field: Field, value: Any, values: dict[str, Any], *, problems: list[Problem]) -> None:
     if (number := _count(field, value, problems)) is not None:
         values[field.name] = number
 
@@ -218,7 +218,9 @@ def _take_gpus(per_node: int, values: dict[str, Any], problems: list[Problem]) -
         values[name] = count
 
 
-def _take_command(value: Any, values: dict[str, Any], problems: list[Problem], is_file: Callable[[str], bool]) -> None:
+def _take_command(
+    value: Any, values: dict[str, Any], problems: list[Problem], *, is_file: Callable[[str], bool]
+) -> None:
     whole = None if is_too_long(value) else quoted_whole(value)
     if words := _words("command", whole if whole and not is_file(whole) else value, problems):
         values["command"] = tuple(words)

@@ -173,12 +173,12 @@ def _is_done(role: RoleView, replicas: list[ReplicaSeen]) -> bool:
 def _failure(role: RoleView, replicas: list[ReplicaSeen]) -> Verdict | None:
     ended = [one for one in replicas if one.state in (ReplicaState.FAILED, ReplicaState.LOST)]
     if role.least is not None:
-        return _elastic_failure(role, role.least, replicas, ended)
+        return _elastic_failure(role, role.least, replicas, ended=ended)
     return Verdict("failed", describe_end(ended[0]), ended[0].reason == PORT_TAKEN) if ended else None
 
 
 def _elastic_failure(
-    role: RoleView, least: int, replicas: list[ReplicaSeen], ended: list[ReplicaSeen]
+    role: RoleView, least: int, replicas: list[ReplicaSeen], *, ended: list[ReplicaSeen]
 ) -> Verdict | None:
     """Return the failure of an elastic role: its anchor ended, or fewer than `least` are left.
 

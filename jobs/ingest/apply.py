@@ -45,7 +45,7 @@ def apply_batch(*, identity: AgentIdentity, batch: Batch) -> tuple[int, list[dic
         if row.is_mirrored:
             batch = container_log_format.without_stored_lines(batch, row.own_positions)
         changes = translate.read(batch, baseline=row.baseline(known_names(row.job)), now=timezone.now().timestamp())
-        path = _store(identity, row, batch, changes)
+        path = _store(identity, row, batch, changes=changes)
         is_for_judge = _write(row, batch, changes, path=path)
         if is_for_judge is None:
             row = _find(identity)  # the same batch arrived twice at once; the other one is as good
@@ -66,7 +66,7 @@ def apply_container_log(*, identity: AgentIdentity, row: ReplicaRow, items: tupl
     batch = Batch(row.batch_seq, 0.0, items)
     changes = translate.read(batch, baseline=row.baseline(frozenset()), now=timezone.now().timestamp())
     try:
-        is_for_judge = _write(row, batch, changes, path=_store(identity, row, batch, changes))
+        is_for_judge = _write(row, batch, changes, path=_store(identity, row, batch, changes=changes))
     except storage.NoRoom:
         return False
     if is_for_judge is None:
@@ -114,7 +114,7 @@ def is_shut_out(row: ReplicaRow) -> bool:
     return row.is_over and timezone.now().timestamp() > row.ended_at + settings.MUSTER_AGENT_DRAIN_SECONDS
 
 
-def _store(identity: AgentIdentity, row: ReplicaRow, batch: Batch, changes: translate.RowChanges) -> str:
+def _store(identity: AgentIdentity, row: ReplicaRow, batch: Batch, *, changes: translate.RowChanges) -> str:
     """Store the batch's text and return the file's name. Text first: a row must never name bytes that do not exist."""
     data = _within_budget(row, batch, changes)
     try:

@@ -52,10 +52,10 @@ class ContainerLogReader:
             return True
         at = _seconds(found[1].decode(), (found[2] or b"0").decode())
         if number > expected:
-            self._miss(rank, expected, number - expected, at)
+            self._miss(rank, expected, number - expected, at=at)
         if number == 0:
             self.began[rank] = at
-        self._keep(rank, number, at, found[5])
+        self._keep(rank, number, at, text=found[5])
         return self._bytes < self._most_bytes
 
     def items(self) -> tuple[Item, ...]:
@@ -64,16 +64,16 @@ class ContainerLogReader:
             self._close(rank)
         return tuple(self._items)
 
-    def _keep(self, rank: int, number: int, at: float, text: bytes) -> None:
+    def _keep(self, rank: int, number: int, at: float, *, text: bytes) -> None:
         run = self._runs.setdefault(rank, _Run(rank, number))
         run.lines.append((at, text))
         self._next[rank] = number + 1
         self._bytes += len(text) + 15  # with its time, as it is stored
 
-    def _miss(self, rank: int, first: int, lines: int, at: float) -> None:
+    def _miss(self, rank: int, first: int, lines: int, *, at: float) -> None:
         self._close(rank)
         self.has_hole = True
-        self._items.append(_item("gap", rank, first, lines, (at, at), raw_bytes=0))
+        self._items.append(_item("gap", rank, first, lines=lines, times=(at, at), raw_bytes=0))
 
     def _close(self, rank: int) -> None:
         run = self._runs.pop(rank, None)
@@ -81,7 +81,17 @@ class ContainerLogReader:
             text = b"".join(b"%d %s\n" % (int(at * 1000), line) for at, line in run.lines)
             text = text if text.isascii() else text.decode("utf-8", "replace").encode()
             times = run.lines[0][0], run.lines[-1][0]
-            self._items.append(_item("log", rank, run.first_line, len(run.lines), times, len(text), _packed(text)))
+            self._items.append(
+                _item(
+                    "log",
+                    rank,
+                    run.first_line,
+                    lines=len(run.lines),
+                    times=times,
+                    raw_bytes=len(text),
+                    blob=_packed(text),
+                )
+            )
 
 
 def without_stored_lines(batch: Batch, positions: Mapping[int, StreamPosition]) -> Batch:
@@ -126,7 +136,7 @@ def _cut(item: Item, count: int) -> Item:
 
 
 def _item(
-    kind: str, rank: int, first: int, lines: int, times: tuple[float, float], raw_bytes: int, blob: bytes = b""
+    kind: str, rank: int, first: int, *, lines: int, times: tuple[float, float], raw_bytes: int, blob: bytes = b""
 ) -> Item:
     fields = {"rank": rank, "first_line": first, "lines": lines, "first_at": times[0], "last_at": times[1]}
     return Item(kind, {"kind": kind, **fields, "raw_bytes": raw_bytes, "bytes": len(blob)}, blob)

@@ -240,7 +240,7 @@ class _Reading:
             at = self._kept(at)
             for name, value in list(values.items())[:MAX_NAMES_PER_POINT]:
                 if value is not None:
-                    self._add(rank, clean(name[:60]), at, step, value)
+                    self._add(rank, clean(name[:60]), at, step=step, value=value)
             if step is not None:
                 self._change(rank, step=step)
         self.changes.what |= {"metrics", "ranks"}
@@ -260,7 +260,7 @@ class _Reading:
                 raise _wrong(f"sample.{name}", value, f"must be from 0 to {most:g}")
             self._change(rank, **{name: int(value) if name.endswith(_WHOLE) else value})
             if name in SAMPLES:
-                self._add(rank, SAMPLES[name][0], at, None, value)
+                self._add(rank, SAMPLES[name][0], at, step=None, value=value)
             if _as_shown(name, value) != _as_shown(name, known[name]):
                 self.changes.what.add("samples")
 
@@ -268,7 +268,7 @@ class _Reading:
         self.changes.nodes = nodes.read(item)
         self.changes.what.add("ranks")
 
-    def _add(self, rank: int, name: str, at: float, step: int | None, value: float) -> None:
+    def _add(self, rank: int, name: str, at: float, *, step: int | None, value: float) -> None:
         if not self._may_have(name):
             return
         chunk = self.changes.chunks.get((rank, name))

@@ -68,7 +68,7 @@ def read(
     if tail is None:
         return _read(job.pk, source, Cursor(attempt or min(1, job.attempt)), limit=limit, only=attempt)
     tail = min(tail, MAX_PAGE_LINES)
-    end = _near_end(job.pk, source, attempt or job.attempt, tail)
+    end = _near_end(job.pk, source, attempt or job.attempt, tail=tail)
     page = _read(job.pk, source, end.place, limit=None, only=attempt, newest=end.newest)
     return page._replace(lines=page.lines[-tail:] if tail else [])
 
@@ -86,20 +86,20 @@ def catch_up(*, job: Job, source: LogSource, cursor: str, limit: int, attempt: i
     A live page must not fall behind a job that prints faster than its user reads.
     """
     before = decode(cursor)
-    found = _caught_up(job.pk, source, before, limit, attempt)
+    found = _caught_up(job.pk, source, before, limit=limit, only=attempt)
     after = decode(found.page.cursor)
     if after.attempt == before.attempt:
         return found
-    more = _caught_up(job.pk, source, after, limit, attempt)  # include the next attempt's lines
+    more = _caught_up(job.pk, source, after, limit=limit, only=attempt)  # include the next attempt's lines
     page = more.page._replace(lines=[*found.page.lines, *more.page.lines])
     return CaughtUp(page, found.skipped + more.skipped)
 
 
-def _caught_up(job: int, source: LogSource, place: Cursor, limit: int, only: int | None) -> CaughtUp:
+def _caught_up(job: int, source: LogSource, place: Cursor, *, limit: int, only: int | None) -> CaughtUp:
     page = _read(job, source, place, limit=limit, only=only)
     if not page.has_more or decode(page.cursor).attempt != place.attempt:
         return CaughtUp(page, 0)
-    near = _near_end(job, source, place.attempt, limit)
+    near = _near_end(job, source, place.attempt, tail=limit)
     start = {stream: max(place.next.get(stream, 0), line) for stream, line in near.place.next.items()}
     left_out = sum(line - place.next.get(stream, 0) for stream, line in start.items())
     page = _read(job, source, replace(place, next={**place.next, **start}), limit=None, only=only, newest=near.newest)
@@ -145,7 +145,7 @@ def _read(
     taken = _fitting(known, place, limit)
     lines, following = _merged(taken, place, limit)
     is_end = len(taken) == len(found.segments) and all(following[one.stream] >= one.end for one in taken)
-    place = _advanced(place, following, taken, is_end)
+    place = _advanced(place, following, taken, is_end=is_end)
     if is_end and place.attempt < found.attempt and only is None:
         place, is_end = Cursor(place.attempt + 1), False
     return LogPage(lines, place.encode(), found.is_finished and is_end, has_more=not is_end)
@@ -215,7 +215,7 @@ def _numbered(segment: Segment, place: Cursor) -> Iterator[tuple[Stream, int, Lo
         yield stream, segment.end, LogLine(rank, attempt, at, missing, is_gap=True, replica=segment.replica_name)
 
 
-def _advanced(place: Cursor, following: dict[Stream, int], taken: Iterable[Segment], is_end: bool) -> Cursor:
+def _advanced(place: Cursor, following: dict[Stream, int], taken: Iterable[Segment], *, is_end: bool) -> Cursor:
     place = replace(place, next={**place.next, **following})
     largest = max((segment.id for segment in taken), default=place.top)
     return place.read_to(largest, timezone.now().timestamp()) if is_end else place
@@ -228,7 +228,7 @@ class _End(NamedTuple):
     newest: int
 
 
-def _near_end(job: int, source: LogSource, attempt: int, tail: int) -> _End:
+def _near_end(job: int, source: LogSource, attempt: int, *, tail: int) -> _End:
     """Return a cursor before the last `tail` lines, at the newest segments that hold that many.
 
     Everything older is skipped. At most `tail` lines of one stream can be among them.

@@ -87,7 +87,7 @@ def search(
     give_back()  # do not hold a database connection while waiting for a turn, or reading files
     with searching.turn(job.team_id, by):
         look_lines = REGEX_LOOK_LINES if is_regex else LOOK_LINES
-        return scan(job.pk, matches, source, which, limit, after=after, line=line, look_lines=look_lines)
+        return scan(job.pk, matches, source, attempt=which, limit=limit, after=after, line=line, look_lines=look_lines)
 
 
 def matcher(text: str, *, is_regex: bool) -> Callable[[str], object]:
@@ -113,12 +113,12 @@ def matcher(text: str, *, is_regex: bool) -> Callable[[str], object]:
 
 
 def scan(
-    job: int, matches: Callable[[str], object], source: LogSource, attempt: int, limit: int, *, after: int, line: int, look_lines: int = LOOK_LINES
+    job: int, matches: Callable[[str], object], source: LogSource, *, attempt: int, limit: int, after: int, line: int, look_lines: int = LOOK_LINES
 ) -> SearchResult:  # fmt: skip
     """Search one attempt from a position on, for a bounded time; the caller holds the turn."""
     found: list[FoundLine] = []
     scanned, until, read = 0, time.thread_time() + SEARCH_SECONDS, 0
-    for segment in _rows(job, source, attempt, after):
+    for segment in _rows(job, source, attempt, after=after):
         for number, one in _numbered(segment, attempt, line if segment.id == after + 1 else 0):
             is_here = matches(one.text)
             if (is_here and len(found) == limit) or (read and not read % look_lines and time.thread_time() > until):
@@ -132,7 +132,7 @@ def scan(
     return SearchResult(found, "")
 
 
-def _rows(job: int, source: LogSource, attempt: int, after: int) -> Iterator[Segment]:
+def _rows(job: int, source: LogSource, attempt: int, *, after: int) -> Iterator[Segment]:
     while rows := segments.since(job=job, source=source, attempt=attempt, after=after, limit=ROWS):
         give_back()
         yield from rows

@@ -49,7 +49,8 @@ def log_page(request: HtmxRequest, pk: int) -> HttpResponse:
     if target_id(request) == "log-tail":
         return answer(request, template="jobs/_log_lines.html", context=_followed(request, job=job))
     if target_id(request) == "log-choices":
-        pane = _pane(request, job, *chosen(request, job=job))
+        source, attempt = chosen(request, job=job)
+        pane = _pane(request, job, source, attempt=attempt)
         if str(len(pane["log_choices"])) == request.GET.get("known"):
             return unchanged()  # the links, and the focus on one of them, stay as they are
         return answer(request, template="jobs/_log_choices.html", context=pane)
@@ -75,32 +76,33 @@ def opening_context(request: HtmxRequest, *, job: Job) -> Context:
 
     The end of everybody's log is then the launchers' own report.
     """
-    if asked := _asked(request):
-        return _pane(request, job, *chosen(request, job=job)) | _found(request, job=job, asked=asked)
     source, attempt = chosen(request, job=job)
+    if asked := _asked(request):
+        return _pane(request, job, source, attempt=attempt) | _found(request, job=job, asked=asked)
     is_over = job.phase == Phase.FAILED or attempt != job.attempt
     if source == EVERYBODY and is_over and (failure := failures.stored(job, attempt)):
         rank = failure.traceback_rank if failure.traceback_rank is not None else failure.rank
         source = LogSource(rank) if rank is not None else LogSource(replica=place(job.role_views, failure.replica))
-    return _opened(request, job, source, attempt)
+    return _opened(request, job, source, attempt=attempt)
 
 
 def log_context(request: HtmxRequest, *, job: Job) -> Context:
     """Return the live end of the log, or a page of lines after the cursor in the URL."""
-    return _opened(request, job, *chosen(request, job=job))
+    source, attempt = chosen(request, job=job)
+    return _opened(request, job, source, attempt=attempt)
 
 
-def _opened(request: HtmxRequest, job: Job, source: LogSource, attempt: int) -> Context:
+def _opened(request: HtmxRequest, job: Job, source: LogSource, *, attempt: int) -> Context:
     only = attempt if attempt != job.attempt else None
     cursor, line = request.GET.get("cursor", ""), whole(request.GET.get("line"), most=MOST_LINE)
     page = _after(job, source=source, cursor=cursor, only=only) if cursor else None
     if page is None and line:
         page = reader.around(job=job, source=source, attempt=attempt, line=line, before=CONTEXT_LINES, limit=TAIL)
     if page is not None:
-        return _pane(request, job, source, attempt) | {"lines": page.lines, "cursor": page.cursor, "is_reading": True,
+        return _pane(request, job, source, attempt=attempt) | {"lines": page.lines, "cursor": page.cursor, "is_reading": True,
             "has_more": page.has_more, "is_log_live": False, "at_line": None if cursor else line}  # fmt: skip
     page = reader.read(job=job, source=source, tail=TAIL, attempt=only)
-    return _pane(request, job, source, attempt) | _lines(job, page, attempt=attempt)
+    return _pane(request, job, source, attempt=attempt) | _lines(job, page, attempt=attempt)
 
 
 def _after(job: Job, *, source: LogSource, cursor: str, only: int | None) -> reader.LogPage | None:
@@ -135,7 +137,7 @@ def _lines(job: Job, page: reader.LogPage, *, attempt: int) -> Context:
     return {"lines": page.lines, "cursor": page.cursor, "is_log_live": is_live}
 
 
-def _pane(request: HtmxRequest, job: Job, source: LogSource, attempt: int) -> Context:
+def _pane(request: HtmxRequest, job: Job, source: LogSource, *, attempt: int) -> Context:
     """Return the context around the lines: whose log it is, and which others there are."""
     numbers = list(
         Rank.objects.filter(job=job, attempt=attempt).order_by("rank").values_list("rank", flat=True)[: MAX_LINKS + 1]
@@ -208,7 +210,8 @@ def log_find(request: HtmxRequest, pk: int) -> HttpResponse:
     asked = _asked(request)
     if not asked:
         return log_page(request, pk)
-    context = _pane(request, job, *chosen(request, job=job)) | _found(request, job=job, asked=asked)
+    source, attempt = chosen(request, job=job)
+    context = _pane(request, job, source, attempt=attempt) | _found(request, job=job, asked=asked)
     template = "jobs/_log.html" if request.htmx else "jobs/logs.html"
     return _with_address(answer(request, template=template, context=context), request, job=job)
 

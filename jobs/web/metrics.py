@@ -124,10 +124,10 @@ def drawn(job: Job, *, attempt: int, asked: ChartQuery = ALL) -> Drawing:
     page = max(1, min(asked.page, -(-len(reported) // room)))
     shown = reported[(page - 1) * room : page * room]
     names = [*shown, *system]
-    source = _source(job, attempt, names, asked)
+    source = _source(job, attempt, names, asked=asked)
     other = asked.other
-    beside = _source(other, other.attempt, names, replace(asked, pinned=())) if other else ChartValues()
-    made = {name: _draw(name, source, asked, beside) for name in names if source.has(name)}
+    beside = _source(other, other.attempt, names, asked=replace(asked, pinned=())) if other else ChartValues()
+    made = {name: _draw(name, source, asked, beside=beside) for name in names if source.has(name)}
     charts_by_name = {name: one for name, one in made.items() if one is not None}
     return Drawing(
         [charts_by_name[name] for name in shown if name in charts_by_name],
@@ -156,9 +156,9 @@ class ChartValues:
         return all(step is not None for step in (*points, *(one.step for one in self.spread.get(name, ()))))
 
 
-def _source(job: Job, attempt: int, names: Sequence[str], asked: ChartQuery) -> ChartValues:
+def _source(job: Job, attempt: int, names: Sequence[str], *, asked: ChartQuery) -> ChartValues:
     start = metrics.began(job=job, attempt=attempt, names=names)
-    window = _window(job, attempt, names, asked.zoom, start)
+    window = _window(job, attempt, names, zoom=asked.zoom, start=start)
     of: dict[str, Any] = {"job": job, "attempt": attempt}
     whole = rollups.extent(**of, names=names) if _is_large(job, attempt) else None
     if whole is None:
@@ -179,7 +179,7 @@ def _is_large(job: Job, attempt: int) -> bool:
     return len(ranks.values_list("pk")[: metrics.MAX_RANKS + 1]) > metrics.MAX_RANKS
 
 
-def _window(job: Job, attempt: int, names: Sequence[str], zoom: Zoom | None, start: float) -> rollups.Window | None:
+def _window(job: Job, attempt: int, names: Sequence[str], *, zoom: Zoom | None, start: float) -> rollups.Window | None:
     """Return the time that is zoomed into; None for all of it. Steps of the last seconds are in no roll-up yet."""
     if zoom is None:
         return None
@@ -198,15 +198,15 @@ def _by_name(found: Iterable[metrics.Series]) -> dict[str, list[metrics.Series]]
 # -- how it is drawn
 
 
-def _draw(name: str, source: ChartValues, asked: ChartQuery, beside: ChartValues) -> Drawn | None:
+def _draw(name: str, source: ChartValues, asked: ChartQuery, *, beside: ChartValues) -> Drawn | None:
     """Return a chart; None if nothing was reported within the zoom."""
     title, unit = _SYSTEM.get(name, (name, _NUMBER))
     by_step = source.by_step(name) and (not beside.has(name) or beside.by_step(name))
     within = asked.zoom if asked.zoom and asked.zoom.by_step == by_step else None
-    spread = _spread_points(source, name, by_step, within)
+    spread = _spread_points(source, name, by_step, within=within)
     ranks = source.lines.get(name, [])
     lines = [
-        charts.Line(f"rank {one.rank}", _points(one, source.start, by_step, within), charts.look(index + bool(spread)), asked.smooth)
+        charts.Line(f"rank {one.rank}", _points(one, source.start, by_step, within=within), charts.look(index + bool(spread)), asked.smooth)
         for index, one in enumerate(ranks)
     ]  # fmt: skip
     worst = source.worst.get(name, ())
@@ -218,7 +218,7 @@ def _draw(name: str, source: ChartValues, asked: ChartQuery, beside: ChartValues
     if not any(line.points for line in lines):
         return None
     if (other := asked.other) and beside.has(name):
-        line = _main_line(name, beside, by_step, within)
+        line = _main_line(name, beside, by_step, within=within)
         lines.append(charts.Line(f"job {other.pk}", line, "other", asked.smooth))
         keys.append(Key(f"job {other.pk}, {other.name}", "other"))
     chart = charts.Chart(
@@ -238,7 +238,7 @@ def _rank_words(rank: int, failed: int | None, worst: Sequence[int], *, is_first
     return f"{label}, the worst" if worst and rank == worst[0] else label
 
 
-def _points(one: metrics.Series, start: float, by_step: bool, within: Zoom | None) -> list[charts.Point]:
+def _points(one: metrics.Series, start: float, by_step: bool, *, within: Zoom | None) -> list[charts.Point]:
     points = charts.points_of(one.points, start=datetime.fromtimestamp(start, UTC), by_step=by_step)
     # A clock may be a little ahead of that of the rank which began the series.
     points = points if by_step else [(max(0.0, x), y) for x, y in points]
@@ -246,7 +246,7 @@ def _points(one: metrics.Series, start: float, by_step: bool, within: Zoom | Non
 
 
 def _spread_points(
-    source: ChartValues, name: str, by_step: bool, within: Zoom | None
+    source: ChartValues, name: str, by_step: bool, *, within: Zoom | None
 ) -> list[tuple[float, rollups.Bucket]]:  # fmt: skip
     found = [
         (float(bucket.step) if by_step and bucket.step is not None else max(0.0, bucket.at - source.start), bucket)
@@ -255,12 +255,12 @@ def _spread_points(
     return [pair for pair in found if within is None or within.has(pair[0])]
 
 
-def _main_line(name: str, source: ChartValues, by_step: bool, within: Zoom | None) -> list[charts.Point]:
+def _main_line(name: str, source: ChartValues, by_step: bool, *, within: Zoom | None) -> list[charts.Point]:
     """Return the one line that stands for a whole job: its median, or of few ranks the first one's."""
-    if spread := _spread_points(source, name, by_step, within):
+    if spread := _spread_points(source, name, by_step, within=within):
         return [(x, bucket.median) for x, bucket in spread]
     lines = source.lines.get(name)
-    return _points(lines[0], source.start, by_step, within) if lines else []
+    return _points(lines[0], source.start, by_step, within=within) if lines else []
 
 
 def _bands(spread: Sequence[tuple[float, rollups.Bucket]]) -> list[charts.Band]:

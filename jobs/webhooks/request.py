@@ -46,20 +46,20 @@ def tls() -> ssl.SSLContext:
 def post(target: Target, addresses: list[str], *, body: bytes, headers: Mapping[str, str]) -> SendResult:
     """Send a body to the first of the addresses that accepts a connection. Never raises for what a receiver does."""
     try:
-        return asyncio.run(_post(target, addresses, body, headers))
+        return asyncio.run(_post(target, addresses, body, headers=headers))
     except TimeoutError:
         return SendResult(None, f"no answer within {SECONDS:.0f} s")
     except httpx.HTTPError as error:
         return SendResult(None, _words(error))
 
 
-async def _post(target: Target, addresses: list[str], body: bytes, headers: Mapping[str, str]) -> SendResult:
+async def _post(target: Target, addresses: list[str], body: bytes, *, headers: Mapping[str, str]) -> SendResult:
     *others, last = addresses[:TRIED]
     async with asyncio.timeout(SECONDS), _client() as client:
         for address in others:
             with contextlib.suppress(httpx.ConnectError, httpx.ConnectTimeout):
-                return await _ask(client, target, address, body, headers)
-        return await _ask(client, target, last, body, headers)
+                return await _ask(client, target, address, body=body, headers=headers)
+        return await _ask(client, target, last, body=body, headers=headers)
 
 
 def _client() -> httpx.AsyncClient:
@@ -69,7 +69,7 @@ def _client() -> httpx.AsyncClient:
 
 
 async def _ask(
-    client: httpx.AsyncClient, target: Target, address: str, body: bytes, headers: Mapping[str, str]
+    client: httpx.AsyncClient, target: Target, address: str, *, body: bytes, headers: Mapping[str, str]
 ) -> SendResult:
     """Ask the address itself. The name stays in Host, and is what the certificate must be for."""
     url = target.url.copy_with(host=address)

@@ -165,9 +165,9 @@ def _checked(**asked: Any) -> dict[str, Any]:
         problems.append(Problem("name", None, words))
     values = {name: value for name, value in asked.items() if name in ("all_jobs", "is_active")}
     if "format" in asked:
-        values["format"] = _of("format", [asked["format"]], Webhook.Format.values, problems)[0]
+        values["format"] = _of("format", [asked["format"]], Webhook.Format.values, problems=problems)[0]
     if "events" in asked:
-        values["events"] = sorted(set(_of("events", asked["events"], list(Choice), problems)))
+        values["events"] = sorted(set(_of("events", asked["events"], list(Choice), problems=problems)))
         if not values["events"]:
             problems.append(Problem("events", None, f"is empty; choose from {', '.join(Choice)}"))
     if "url" in asked:
@@ -180,7 +180,7 @@ def _checked(**asked: Any) -> dict[str, Any]:
     return values
 
 
-def _of(field: str, asked: Iterable[str], known: Iterable[str], problems: list[Problem]) -> list[str]:
+def _of(field: str, asked: Iterable[str], known: Iterable[str], *, problems: list[Problem]) -> list[str]:
     found, choices = [str(one) for one in asked], list(known)
     wrong = [one for one in found if one not in choices]
     problems += [Problem(field, one, f"is not known; choose from {', '.join(choices)}") for one in wrong]

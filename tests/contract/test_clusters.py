@@ -122,7 +122,7 @@ def local(tmp_path, pyz, control_plane):
 def memory():
     clock = Clock()
     cluster = MemoryCluster(clock.seconds, start_seconds=0, run_seconds=1e9)
-    return Rig(cluster, lambda index: cluster.lose("7-abc", 1, "worker", index))
+    return Rig(cluster, lambda index: cluster.lose("7-abc", 1, "worker", index=index))
 
 
 @pytest.fixture(params=["local", "memory"])

@@ -30,13 +30,13 @@ class MemoryWorld:
             attempt, role, index = world.victim(living)
             code = world.ending()
             if code is None:
-                self.adapter.lose(RUN, attempt, role, index)
+                self.adapter.lose(RUN, attempt, role, index=index)
             else:
-                self.adapter.finish(RUN, attempt, role, index, exit_code=code)
+                self.adapter.finish(RUN, attempt, role, index=index, exit_code=code)
 
     def finish_all(self, world: World) -> None:
         for attempt, role, index in self.alive(world):
-            self.adapter.finish(RUN, attempt, role, index)
+            self.adapter.finish(RUN, attempt, role, index=index)
 
 
 class UnsealedMemoryCluster(MemoryCluster):

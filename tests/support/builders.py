@@ -66,7 +66,7 @@ class Lab:
     def finish(self, job: Job, *codes: int) -> Job:
         """End the job's replicas with these exit codes, and visit until it is at rest."""
         for index, code in enumerate(codes):
-            self.cluster.finish(job.run, job.attempt, "worker", index, exit_code=code)
+            self.cluster.finish(job.run, job.attempt, "worker", index=index, exit_code=code)
         return self.visit(job, times=4)
 
 

@@ -49,7 +49,9 @@ class Command(BaseCommand):
             return f"{username} signs in with a password only" if was else f"{username} had no second factor"
         return self._set(username, **options)
 
-    def _set(self, username: str, team: str | None, role: str, activate: bool, deactivate: bool, **others: Any) -> str:
+    def _set(
+        self, username: str, team: str | None, role: str, *, activate: bool, deactivate: bool, **others: Any
+    ) -> str:
         if activate or deactivate:
             people.set_active(username=username, is_active=activate)
             return f"{username} is {'active' if activate else 'deactivated'}"

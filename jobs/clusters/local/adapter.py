@@ -60,6 +60,7 @@ class LocalCluster:
         ROOT: str,  # noqa: N803 - named like in settings
         host: Host | None = None,
         clock: Callable[[], float] = time.time,
+        *,
         user: JobUser | None = None,
         inventory: Callable[[], Sequence[str]] = devices.of_this_machine,
     ):
@@ -91,7 +92,9 @@ class LocalCluster:
                     )
                     env = {**config["env"], **visible.get(place_name(role.name, index), {})}
                     here = {"env": env, "shared": str(shared), "cache": str(self.root / "cache")}
-                    self._spawn(place, {**config, **here}, plan.secrets.get(place_name(role.name, index), ""), user)
+                    self._spawn(
+                        place, {**config, **here}, plan.secrets.get(place_name(role.name, index), ""), user=user
+                    )
         self._active(plan.run, plan.attempt).touch()
 
     def observe(self, run: str, attempt: int, expected: Expected) -> Seen:
@@ -100,7 +103,9 @@ class LocalCluster:
         try:
             newest = _newest(folder)
             replicas = tuple(
-                self._look(folder, mark(run, attempt), role, index, newest.get(place_name(role, index), 0))
+                self._look(
+                    folder, mark(run, attempt), role, index=index, incarnation=newest.get(place_name(role, index), 0)
+                )
                 for role, index in expected
             )
             return Seen(replicas, as_of=now, is_sealed=handed.is_there(folder / "sealed"))
@@ -188,7 +193,7 @@ class LocalCluster:
             _lock_soon(lock.fileno())
             held = {one: words for one, words in _read_json(kept).items() if one == attempt or not self._is_over(one)}
             try:
-                found = devices.assign(held, attempt, {place: role.slots for role, place in places}, there)
+                found = devices.assign(held, attempt, {place: role.slots for role, place in places}, there=there)
             except devices.NotEnough as error:
                 raise (Refused if error.is_final else Unreachable)(f"attempt {plan.attempt} {error}") from error
             handed.write(kept, json.dumps({**held, attempt: found}))
@@ -239,14 +244,14 @@ class LocalCluster:
 
     # -- one replica
 
-    def _spawn(self, place: Path, config: dict[str, Any], token: str, user: JobUser | None) -> None:
+    def _spawn(self, place: Path, config: dict[str, Any], token: str, *, user: JobUser | None) -> None:
         _given(place, user)
         handed.write(place / "token", token)
         handed.write(place / "replica.json", json.dumps(config, indent=1))
         with faultpoints.around("local.spawn"):
             handed.write(handed.own_note(place, "spawned.json"), self.host.spawn(place).to_json())
 
-    def _look(self, folder: Path, carried: str, role: str, index: int, incarnation: int) -> ReplicaSeen:
+    def _look(self, folder: Path, carried: str, role: str, *, index: int, incarnation: int) -> ReplicaSeen:
         """Return the newest replica's state at this place: one is begun only if nothing is left of its predecessor."""
         place = folder / place_name(role, index, incarnation)
         if _identity(place) is None:

@@ -32,7 +32,7 @@ def of_this_machine(environ: Mapping[str, str] = os.environ, dev: Path = Path("/
     return [word.strip() for word in named.split(",") if word.strip()] if count else []
 
 
-def assign(held: Held, attempt: str, wanted: Mapping[str, int], there: Sequence[str]) -> dict[str, list[str]]:
+def assign(held: Held, attempt: str, wanted: Mapping[str, int], *, there: Sequence[str]) -> dict[str, list[str]]:
     """Return each replica's devices, as many as `wanted`; an attempt keeps what it already holds. Raises NotEnough."""
     if attempt in held:
         return {replica: list(words) for replica, words in held[attempt].items()}

@@ -39,7 +39,7 @@ class _Note:
 def is_owed(place: Path, host: Host, now: float) -> bool:
     """Whether lines are still to be sent, for a replica without a living agent."""
     note = _read(place)
-    return _runs(place, note, host, now) or _is_due(place, note, now)
+    return _runs(place, note, host, now=now) or _is_due(place, note, now)
 
 
 def start(place: Path, host: Host, now: float) -> None:
@@ -48,7 +48,7 @@ def start(place: Path, host: Host, now: float) -> None:
     Call it only once nothing of the replica runs: it closes its status.
     """
     note = _read(place)
-    if _runs(place, note, host, now):
+    if _runs(place, note, host, now=now):
         if note.process and now > note.at + MOST_SECONDS:  # stopped by its job, for example
             host.signal(note.process, SIGKILL)
     elif _is_due(place, note, now):
@@ -68,7 +68,7 @@ def _has_unsent(place: Path) -> bool:
     return any(name.endswith((".batch", ".journal")) for name in handed.names(place / "spool"))
 
 
-def _runs(place: Path, note: _Note, host: Host, now: float) -> bool:
+def _runs(place: Path, note: _Note, host: Host, *, now: float) -> bool:
     """Whether a sender is running: by its note, or by its lock if its starter died before it noted the process."""
     if note.process:
         return host.is_alive(note.process)

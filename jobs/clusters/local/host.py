@@ -47,6 +47,7 @@ class Host:
         agent: Path,
         python: str = sys.executable,
         more_env: Sequence[str] = (),
+        *,
         home: Path | None = None,
     ):
         """`more_env`: variables that jobs inherit besides replica_file.INHERITED; `home`: for jobs of another user."""

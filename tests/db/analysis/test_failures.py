@@ -185,7 +185,7 @@ def test_a_failed_replica_is_judged_by_the_output_of_its_own_launcher(job, lab):
     other = [*TRACE[:-1], "KeyError: 'lr'"]
     send(job, log_item(-1, 0, [(NOW, line) for line in TRACE]), node=1)
     send(job, log_item(-1, 0, [(NOW + 1, line) for line in other]))
-    lab.cluster.finish(job.run, job.attempt, "worker", 1, exit_code=1)
+    lab.cluster.finish(job.run, job.attempt, "worker", index=1, exit_code=1)
     job = lab.visit(job, times=4)
     row = AttemptFailure.objects.get(job=job)
     assert (job.phase, row.replica, row.headline) == ("failed", "worker-1", f"worker-1: {LABEL}")

@@ -40,7 +40,7 @@ def test_a_job_that_failed_ends_at_once_and_stays_failed(lab, people):
     """One rank failed; the other replica still has an hour to stop."""
     lab.cluster.stop_seconds = 3600
     job = lab.running(grace_seconds=3600, max_retries=0)
-    lab.cluster.finish(job.run, 1, "worker", 0, exit_code=1)
+    lab.cluster.finish(job.run, 1, "worker", index=0, exit_code=1)
     job = lab.visit(job, times=3)
     assert job.phase == "stopping"
     services.cancel(job=job, by=people.owner, is_now=True)

@@ -67,7 +67,7 @@ def elastic(lab, **sent) -> Job:
 
 def test_a_lost_replica_is_replaced_within_the_attempt_and_this_is_recorded(lab):
     job = elastic(lab)
-    lab.cluster.lose(job.run, 1, "worker", 2)
+    lab.cluster.lose(job.run, 1, "worker", index=2)
     job = lab.visit(job, times=3)
     assert (job.phase, job.attempt, job.failures) == ("running", 1, 0)
     assert rows(job) == [(0, 0, "running"), (1, 0, "running"), (2, 1, "running")]
@@ -80,7 +80,7 @@ def test_a_lost_replica_is_replaced_within_the_attempt_and_this_is_recorded(lab)
 
 def test_a_failed_replica_is_replaced_too(lab):
     job = elastic(lab)
-    lab.cluster.finish(job.run, 1, "worker", 1, exit_code=7)
+    lab.cluster.finish(job.run, 1, "worker", index=1, exit_code=7)
     job = lab.visit(job, times=3)
     assert rows(job)[1] == (1, 1, "running")
     assert "worker-1 exited with code 7" in job.events.get(kind="replaced").message
@@ -88,7 +88,7 @@ def test_a_failed_replica_is_replaced_too(lab):
 
 def test_a_replica_is_replaced_only_after_its_container_log_is_read(lab):
     job = elastic(lab)
-    lab.cluster.finish(job.run, 1, "worker", 1, exit_code=7)
+    lab.cluster.finish(job.run, 1, "worker", index=1, exit_code=7)
     job = lab.visit(job, times=2, backfill_logs=lambda held, **_: False)
     assert (job.phase, rows(job)[1]) == ("running", (1, 0, "failed"))
     job = lab.visit(job, times=2, backfill_logs=lambda held, **_: True)
@@ -97,7 +97,7 @@ def test_a_replica_is_replaced_only_after_its_container_log_is_read(lab):
 
 def test_a_replica_on_a_silent_node_is_removed_before_it_is_replaced(lab):
     job = elastic(lab)
-    lab.cluster.silence(job.run, 1, "worker", 1, node="node-7")
+    lab.cluster.silence(job.run, 1, "worker", index=1, node="node-7")
     alive = [len(lab.cluster.alive(job.run))]
     for _ in range(3):
         job = lab.visit(job)
@@ -109,7 +109,7 @@ def test_a_replica_on_a_silent_node_is_removed_before_it_is_replaced(lab):
 def test_below_the_minimum_the_attempt_ends_and_names_the_first_failed_replica(lab):
     job = elastic(lab)
     for index in (1, 2):
-        lab.cluster.finish(job.run, 1, "worker", index, exit_code=3)
+        lab.cluster.finish(job.run, 1, "worker", index=index, exit_code=3)
     job = lab.visit(job, times=4)
     assert job.phase == "failed"
     assert job.message == "worker-1 exited with code 3; 1 of at least 2 replicas are left"
@@ -118,9 +118,9 @@ def test_below_the_minimum_the_attempt_ends_and_names_the_first_failed_replica(l
 
 def test_losing_replica_0_ends_the_attempt_and_a_retry_starts_afresh(lab):
     job = elastic(lab, max_retries=1)
-    lab.cluster.lose(job.run, 1, "worker", 1)
+    lab.cluster.lose(job.run, 1, "worker", index=1)
     job = lab.visit(job, times=3)
-    lab.cluster.lose(job.run, 1, "worker", 0)
+    lab.cluster.lose(job.run, 1, "worker", index=0)
     job = lab.visit(job, times=6)
     assert (job.attempt, job.phase, job.failures) == (2, "running", 1)
     assert rows(job) == [(0, 0, "running"), (1, 0, "running"), (2, 0, "running")]
@@ -129,7 +129,7 @@ def test_losing_replica_0_ends_the_attempt_and_a_retry_starts_afresh(lab):
 
 def test_a_job_that_is_not_elastic_fails_when_it_loses_a_replica(lab):
     job = lab.running(nodes=3, nproc_per_node=1)
-    lab.cluster.lose(job.run, 1, "worker", 2)
+    lab.cluster.lose(job.run, 1, "worker", index=2)
     assert lab.visit(job, times=4).phase == "failed"
 
 
@@ -141,7 +141,7 @@ def test_line_numbers_continue_after_those_of_the_previous_incarnation(lab, file
     )
     running = item("rank", rank=2, local_rank=0, pid=7, state="running", at=T, world_rank=2, world_size=3)
     apply.apply_batch(identity=before, batch=batch(2, running))
-    lab.cluster.lose(job.run, 1, "worker", 2)
+    lab.cluster.lose(job.run, 1, "worker", index=2)
     job = lab.visit(job, times=3)
     rank = Rank.objects.get(job=job, rank=2)
     assert (rank.state, rank.pid, rank.world_size, rank.lines) == ("waiting", None, None, 2)
@@ -159,7 +159,7 @@ def test_a_late_batch_of_the_previous_incarnation_is_refused(lab, files):
     job = elastic(lab)
     before = identity(job, 2)
     late = batch(1, log_item(2, 0, [(T, "late")]))
-    lab.cluster.lose(job.run, 1, "worker", 2)
+    lab.cluster.lose(job.run, 1, "worker", index=2)
     lab.visit(job, times=3)
     with pytest.raises(NotAllowed):
         apply.apply_batch(identity=before, batch=late)
@@ -171,7 +171,7 @@ def test_a_batch_parsed_before_the_replacement_and_written_after_it_is_dropped(l
     job = elastic(lab)
     row = replica_rows.find(identity(job, 2))
     said = translate.read(batch(1, log_item(2, 0, [(T, "late")])), baseline=row.baseline(frozenset()), now=T)
-    lab.cluster.lose(job.run, 1, "worker", 2)
+    lab.cluster.lose(job.run, 1, "worker", index=2)
     lab.visit(job, times=3)
     assert not replica_rows.write(row, seq=1, changes=said, path="")
     assert Replica.objects.get(job=job, index=2).batch_seq == 0
@@ -193,7 +193,7 @@ def test_ranks_of_a_lost_replica_do_not_stay_running(lab):
     lab.visit(job)
     running = item("rank", rank=2, local_rank=0, pid=7, state="running", at=T)
     apply.apply_batch(identity=replace(identity(job, 2), incarnation=replacement.MOST), batch=batch(1, running))
-    lab.cluster.finish(job.run, 1, "worker", 2, exit_code=1)
+    lab.cluster.finish(job.run, 1, "worker", index=2, exit_code=1)
     job = lab.visit(job, times=2)
     assert (job.phase, rows(job)[2]) == ("running", (2, replacement.MOST, "failed"))
     rank = Rank.objects.get(job=job, rank=2)
@@ -206,7 +206,7 @@ def test_a_refused_replacement_does_not_end_the_other_replicas(lab):
     def refuse(plan):
         raise Refused("exceeded quota")
 
-    lab.cluster.lose(job.run, 1, "worker", 2)
+    lab.cluster.lose(job.run, 1, "worker", index=2)
     apply, lab.cluster.apply = lab.cluster.apply, refuse
     job = lab.visit(job, times=3)
     assert (job.phase, rows(job)[2]) == ("running", (2, 1, "pending"))

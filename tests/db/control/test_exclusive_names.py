@@ -33,7 +33,7 @@ def test_a_second_job_with_the_same_mesh_waits_until_the_first_one_is_gone(lab):
     second.refresh_from_db()
     assert (first.phase, second.phase) == (Phase.RUNNING, Phase.QUEUED)
     assert second.wait_reason.startswith(f"mesh mesh is in use by job {first.pk}, and would be confused with it")
-    lab.cluster.finish(first.run, 1, "controller", 0, exit_code=0)
+    lab.cluster.finish(first.run, 1, "controller", index=0, exit_code=0)
     lab.visit(first, times=4)
     assert first.phase == Phase.SUCCEEDED
     schedule()

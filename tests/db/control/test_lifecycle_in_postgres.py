@@ -63,7 +63,7 @@ def test_the_exit_code_of_the_first_rank_to_fail_decides_about_a_retry(lab, rule
 
 def test_a_lost_replica_is_retried_whatever_the_exit_codes_are(lab):
     job = lab.running(max_retries=2, retry_on=[75])
-    lab.cluster.lose(job.run, 1, "worker", 0)
+    lab.cluster.lose(job.run, 1, "worker", index=0)
     lab.visit(job, times=4)
     assert (job.phase, job.attempt, job.failures) == (Phase.RUNNING, 2, 1)
 
@@ -73,11 +73,11 @@ def test_a_lost_replica_is_retried_whatever_the_exit_codes_are(lab):
 def test_a_replica_that_is_gone_is_named_also_where_stopping_the_others_makes_them_fail(lab, lost, end):
     job = lab.running()
     job.replicas.filter(index=lost).update(**end)
-    lab.cluster.lose(job.run, 1, "worker", lost)
+    lab.cluster.lose(job.run, 1, "worker", index=lost)
     lab.visit(job)
     assert job.phase == Phase.STOPPING
     other = 1 - lost
-    lab.cluster.finish(job.run, 1, "worker", other, exit_code=1)  # torchrun's own exit code after a SIGTERM
+    lab.cluster.finish(job.run, 1, "worker", index=other, exit_code=1)  # torchrun's own exit code after a SIGTERM
     lab.visit(job, times=3)
     assert (job.phase, job.message) == (Phase.FAILED, f"worker-{lost} vanished: its process or pod is gone")
     failure = failures.first_failure(job)
@@ -87,7 +87,7 @@ def test_a_replica_that_is_gone_is_named_also_where_stopping_the_others_makes_th
 
 def test_what_the_watcher_still_had_to_say_of_a_replica_that_is_gone_changes_nothing(lab):
     job = lab.running()
-    lab.cluster.lose(job.run, 1, "worker", 1)
+    lab.cluster.lose(job.run, 1, "worker", index=1)
     lab.visit(job)
     late = ReplicaSeen("worker", 1, ReplicaState.RUNNING, is_alive=True, version=10**9)
     replica_status.write([ReplicaUpdate(job.run, 1, late)], now=lab.clock())
@@ -99,7 +99,7 @@ def test_what_the_watcher_still_had_to_say_of_a_replica_that_is_gone_changes_not
 def test_a_replica_that_had_ended_by_itself_is_not_called_lost(lab):
     job = lab.running()
     job.replicas.filter(index=1).update(state="failed", exit_code=3)
-    lab.cluster.lose(job.run, 1, "worker", 1)
+    lab.cluster.lose(job.run, 1, "worker", index=1)
     lab.visit(job, times=3)
     assert (job.phase, job.message) == (Phase.FAILED, "worker-1 exited with code 3")
 

@@ -23,17 +23,17 @@ def connection_lost(job, index: int) -> None:
 
 
 def test_the_node_is_stored_with_the_replica_and_stays(lab, job):
-    lab.cluster.silence(job.run, 1, "worker", 1, node="gpu-3")
+    lab.cluster.silence(job.run, 1, "worker", index=1, node="gpu-3")
     lab.visit(job)
     row = Replica.objects.get(job=job, index=1)
     assert (row.node, row.reason, row.state) == ("gpu-3", "its node gpu-3 does not answer", "lost")
 
 
 def test_a_lost_node_is_named_and_keeps_its_quota_until_it_is_gone(lab, job):
-    lab.cluster.silence(job.run, 1, "worker", 1, node="gpu-3")
+    lab.cluster.silence(job.run, 1, "worker", index=1, node="gpu-3")
     job = lab.visit(job, times=6)
     assert job.phase == Phase.STOPPING, "whoever is silent may still train"
-    lab.cluster.lose(job.run, 1, "worker", 1)
+    lab.cluster.lose(job.run, 1, "worker", index=1)
     job = lab.visit(job, times=4)
     assert job.phase == Phase.FAILED
     assert "worker-1 vanished: its node gpu-3 does not answer" in job.message
@@ -42,9 +42,9 @@ def test_a_lost_node_is_named_and_keeps_its_quota_until_it_is_gone(lab, job):
 def test_ranks_that_only_lost_their_connection_to_the_node_are_not_blamed(lab, job):
     connection_lost(job, 0)
     assert failures.first_failure(job).rank == 0
-    lab.cluster.silence(job.run, 1, "worker", 1, node="gpu-3")
+    lab.cluster.silence(job.run, 1, "worker", index=1, node="gpu-3")
     lab.visit(job, times=2)
-    lab.cluster.lose(job.run, 1, "worker", 1)
+    lab.cluster.lose(job.run, 1, "worker", index=1)
     job = lab.visit(job, times=4)
     assert job.phase == Phase.FAILED and "gpu-3" in job.message
     assert failures.first_failure(job).explanation == "worker-1: its node gpu-3 does not answer"

@@ -37,7 +37,7 @@ def test_the_workers_success_completes_the_job_and_ends_the_helpers(lab):
 @pytest.mark.django_db
 def test_a_helper_that_fails_fails_the_attempt_by_its_name(lab):
     job = lab.running(**TWO_ROLES)
-    lab.cluster.finish(job.run, 1, "helper", 2, exit_code=7)
+    lab.cluster.finish(job.run, 1, "helper", index=2, exit_code=7)
     lab.visit(job, times=4)
     assert (job.phase, "helper-2 exited with code 7" in job.message) == (Phase.FAILED, True)
 
@@ -45,7 +45,7 @@ def test_a_helper_that_fails_fails_the_attempt_by_its_name(lab):
 @pytest.mark.django_db
 def test_a_helper_that_is_done_first_does_not_end_the_job(lab):
     job = lab.running(**TWO_ROLES)
-    lab.cluster.finish(job.run, 1, "helper", 0, exit_code=0)
+    lab.cluster.finish(job.run, 1, "helper", index=0, exit_code=0)
     lab.visit(job, times=3)
     assert job.phase == Phase.RUNNING
 

@@ -249,7 +249,7 @@ class TestFirstFailure:
     def test_a_killed_launcher_is_the_cause_rather_than_a_rank(self, job, lab):
         ended = [self.fail(job, rank, exit_code=None, signal=9, is_stopped=True) for rank in (0, 1)]
         assert self.blamed(job, *ended) is None
-        lab.cluster.finish(job.run, job.attempt, "worker", 0, exit_code=137)
+        lab.cluster.finish(job.run, job.attempt, "worker", index=0, exit_code=137)
         lab.visit(job, times=4)
         failure = failures.first_failure(job)
         assert (failure.rank, failure.replica, failure.exit_code) == (None, "worker-0", 137)

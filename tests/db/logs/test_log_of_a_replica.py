@@ -64,7 +64,7 @@ def test_one_replicas_lines_are_read_paged_followed_and_searched(job):
 
 def test_another_attempts_replica_of_that_name_is_another_one(job, lab):
     for _ in range(2):
-        lab.cluster.finish(job.run, job.attempt, "head", 0, exit_code=1)
+        lab.cluster.finish(job.run, job.attempt, "head", index=0, exit_code=1)
     job = lab.visit(job, times=6)
     assert texts(reader.read(job=job, source=DRIVER, attempt=1)) == [f"head-0 says {seq}" for seq in range(3)]
     assert texts(reader.read(job=job, source=LogSource(replica=("head", 1)), attempt=1)) == []

@@ -38,7 +38,7 @@ def test_reasons_of_replicas_are_shown_with_their_nodes(owner, lab, job):
 
 def test_a_replaced_replica_is_in_the_history_and_ranks_show_their_rank_in_torchrun(owner, lab):
     job = lab.running(min_nodes=1)
-    lab.cluster.lose(job.run, 1, "worker", 1)
+    lab.cluster.lose(job.run, 1, "worker", index=1)
     lab.visit(job, times=3)
     job.ranks.filter(rank=3).update(world_rank=1, world_size=4)
     page = owner.get(f"/jobs/{job.pk}?view=list").text
@@ -189,7 +189,7 @@ def test_a_job_stopping_after_a_failure_already_shows_what_failed(owner, lab):
     now = timezone.now().timestamp()
     news = item("rank", rank=1, local_rank=1, state="failed", at=now, exit_code=1)
     apply.apply_batch(identity=identity(job), batch=batch(2, news))
-    lab.cluster.finish(job.run, job.attempt, "worker", 0, exit_code=1)
+    lab.cluster.finish(job.run, job.attempt, "worker", index=0, exit_code=1)
     job = lab.visit(job)
     assert (job.phase, job.stop_reason, job.failures) == ("stopping", "failed", 1)
     page = owner.get(f"/jobs/{job.pk}").text

@@ -63,7 +63,7 @@ def test_a_large_cluster_is_read_once(owner, job, monkeypatch):
 
 def test_an_ended_head_has_no_numbers_any_more(owner, lab, job):
     tell(job, waiting=48)
-    lab.cluster.finish(job.run, 1, "head", 0, exit_code=0)
+    lab.cluster.finish(job.run, 1, "head", index=0, exit_code=0)
     lab.visit(job, times=4)
     assert "Ray 2.60.0" not in owner.get(f"/jobs/{job.pk}").text
 

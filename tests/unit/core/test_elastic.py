@@ -66,7 +66,7 @@ def a_plan(**sent) -> Plan:
 def told(plan: Plan, index: int) -> tuple[dict, dict]:
     """The environment of torchrun: (in a pod, in a process on this machine)."""
     role = plan.roles[0]
-    pod = manifests.environment(plan, role, index, SITE)
+    pod = manifests.environment(plan, role, index, site=SITE)
     local = replica_file.describe(plan, role, index, ports={"rendezvous": 41000}, control_file="x")
     return tuple(
         {name: value for name, value in env.items() if name.startswith(("PET_", "TORCH_"))}

@@ -146,11 +146,11 @@ def test_a_replica_that_keeps_ending_is_replaced_with_backoff_and_then_given_up(
     ended = [worker(0, "running"), worker(1, "running"), worker(2, "failed", incarnation=3)]
     for incarnation, pause in ((1, 2), (3, 8), (6, LONGEST_PAUSE_SECONDS)):
         place = ReplicaPlace(incarnation, T0, T0)
-        assert plan_replacements(TWO_TO_FOUR, ended, {("worker", 2): place}, at(pause - 1)).after == timedelta(
+        assert plan_replacements(TWO_TO_FOUR, ended, {("worker", 2): place}, now=at(pause - 1)).after == timedelta(
             seconds=1
         )
-        assert plan_replacements(TWO_TO_FOUR, ended, {("worker", 2): place}, at(pause)).replace == (("worker", 2),)
-    stays = plan_replacements(TWO_TO_FOUR, ended, {("worker", 2): ReplicaPlace(MOST, T0, T0)}, at(10_000))
+        assert plan_replacements(TWO_TO_FOUR, ended, {("worker", 2): place}, now=at(pause)).replace == (("worker", 2),)
+    stays = plan_replacements(TWO_TO_FOUR, ended, {("worker", 2): ReplicaPlace(MOST, T0, T0)}, now=at(10_000))
     assert (stays.replace, stays.after) == ((), None)
 
 

@@ -85,7 +85,7 @@ def test_further_meshes_have_hosts_and_ranks_of_their_own():
     assert [(role.name, role.replicas, role.first_rank) for role in plan.roles[:3]] == [
         ("trainers", 2, 0), ("generators", 3, 4), ("evaluators", 1, 10),
     ]  # fmt: skip
-    env = manifests.environment(plan, plan.roles[0], 0, SITE)
+    env = manifests.environment(plan, plan.roles[0], 0, site=SITE)
     assert env["MUSTER_MONARCH_MESHES"] == "trainers=2 generators=3 evaluators=1"
 
 

@@ -25,7 +25,9 @@ def a_plan(**sent) -> Plan:
 
 
 def in_pods(plan: Plan) -> dict[str, dict[str, str]]:
-    return {f"{role.name}-{index}": manifests.environment(plan, role, index, SITE) for role, index in plan.replicas()}
+    return {
+        f"{role.name}-{index}": manifests.environment(plan, role, index, site=SITE) for role, index in plan.replicas()
+    }
 
 
 def test_each_worker_is_one_rank_whatever_its_devices():

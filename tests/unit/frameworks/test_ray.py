@@ -56,7 +56,7 @@ def test_head_and_workers_have_the_shapes_that_were_asked_for():
 
 def test_everybody_knows_where_the_head_is():
     plan = a_plan(nodes=2)
-    pods = [manifests.environment(plan, role, index, SITE) for role, index in plan.replicas()]
+    pods = [manifests.environment(plan, role, index, site=SITE) for role, index in plan.replicas()]
     assert {env["RAY_ADDRESS"] for env in pods} == {pods[0]["RAY_ADDRESS"]}
     assert pods[0]["RAY_ADDRESS"].startswith("7-abc-1-head-0.") or "7-abc-1-head-0" in pods[0]["RAY_ADDRESS"]
     assert pods[0]["RAY_ADDRESS"].endswith(":6379")

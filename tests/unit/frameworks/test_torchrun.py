@@ -71,7 +71,7 @@ def test_a_master_with_fewer_processes_takes_fewer_devices_and_ranks():
 
 def test_node_ranks_are_counted_from_the_master_in_pods_and_on_one_machine():
     plan = a_plan(**MASTER)
-    pods = [manifests.environment(plan, role, index, SITE) for role, index in plan.replicas()]
+    pods = [manifests.environment(plan, role, index, site=SITE) for role, index in plan.replicas()]
     assert [env["PET_NODE_RANK"] for env in pods] == ["0", "1", "2"]
     assert {env["PET_NNODES"] for env in pods} == {"3"}
     assert {env["PET_MASTER_ADDR"] for env in pods} == {pods[0]["MUSTER_HOST"]}

@@ -174,9 +174,9 @@ def pod(plan: Plan, role: Role, index: int, *, site: Site, owner: str, agent: st
     """Return one replica's pod. `owner` is the Service's UID, `agent` the name of the agent's ConfigMap."""
     incarnation = plan.incarnation(role.name, index)
     name = labels.pod(plan.run, plan.attempt, role.name, index, incarnation)
-    env = [{"name": name, "value": value} for name, value in environment(plan, role, index, site).items()]
+    env = [{"name": name, "value": value} for name, value in environment(plan, role, index, site=site).items()]
     config = _config_volume(
-        role, [(f"{role.name}-{index}", "token")], _secret_name(plan, (role.name, index), owner), site
+        role, [(f"{role.name}-{index}", "token")], _secret_name(plan, (role.name, index), owner), site=site
     )
     spec: Manifest = {
         "restartPolicy": "Never",
@@ -191,7 +191,7 @@ def pod(plan: Plan, role: Role, index: int, *, site: Site, owner: str, agent: st
             **_metadata(plan, owner=owner),
             "name": name,
             "labels": {
-                **_resolved(role.labels, plan, role, index, site),
+                **_resolved(role.labels, plan, role, index=index, site=site),
                 **labels.of_replica(plan.run, plan.attempt, role.name, index, incarnation, owner=owner),
             },
         },
@@ -206,7 +206,7 @@ def mesh(plan: Plan, role: Role, *, site: Site, owner: str, agent: str, takes_te
     Raises Refused for a role whose replicas differ in more than their number: a mesh has one template for all of them.
     """
     tokens = [(f"{role.name}-{index}", f"token-{index}") for index in range(role.replicas)]
-    config = _config_volume(role, tokens, _secret_name(plan, (role.name, 0), owner), site)
+    config = _config_volume(role, tokens, _secret_name(plan, (role.name, 0), owner), site=site)
     spec = {
         "restartPolicy": "Always",  # the only one that the StatefulSet of a mesh takes
         **_pod_spec(plan, role, site=site, env=_mesh_environment(plan, role, site), config=config, agent=agent),
@@ -232,7 +232,7 @@ def _mesh_environment(plan: Plan, role: Role, site: Site) -> list[Manifest]:
         raise Refused(
             f"a MonarchMesh has one template for all its pods, but {', '.join(differs)} of {role.name} differs"
         )
-    values = environment(plan, role, 0, site)
+    values = environment(plan, role, 0, site=site)
     values["MUSTER_HOST"] = f"$(MUSTER_POD).{labels.mesh_domain(role.name, namespace=site.namespace)}"
     del values["MUSTER_INDEX"]
     fields = {"MUSTER_POD": "metadata.name", "MUSTER_INDEX": f"metadata.labels['{labels.POD_INDEX}']"}
@@ -242,12 +242,12 @@ def _mesh_environment(plan: Plan, role: Role, site: Site) -> list[Manifest]:
     ]
 
 
-def environment(plan: Plan, role: Role, index: int, site: Site) -> dict[str, str]:
+def environment(plan: Plan, role: Role, index: int, *, site: Site) -> dict[str, str]:
     """Return the variables that differ per replica, or that a restricted pod lacks.
 
     The user's own are in the Secret.
     """
-    env = _resolved(role.env, plan, role, index, site)
+    env = _resolved(role.env, plan, role, index=index, site=site)
     env |= {volume_variable(name): path or f"{VOLUMES}/{name}" for name, path in plan.volumes.items()}
     return {
         **env,
@@ -261,7 +261,7 @@ def environment(plan: Plan, role: Role, index: int, site: Site) -> dict[str, str
     }
 
 
-def _resolved(values: Mapping[str, Value], plan: Plan, role: Role, index: int, site: Site) -> dict[str, str]:
+def _resolved(values: Mapping[str, Value], plan: Plan, role: Role, *, index: int, site: Site) -> dict[str, str]:
     return {name: resolve(one, plan, role, index=index, namespace=site.namespace) for name, one in values.items()}
 
 
@@ -387,7 +387,7 @@ def _volumes(plan: Plan, *, site: Site, config: Manifest, agent: str) -> list[Ma
     return volumes
 
 
-def _config_volume(role: Role, tokens: list[tuple[str, str]], secret: str, site: Site) -> Manifest:
+def _config_volume(role: Role, tokens: list[tuple[str, str]], secret: str, *, site: Site) -> Manifest:
     """Mount the role's configuration and these tokens of the Secret, each as (key, file): never those of other pods."""
     files = [(f"{role.name}.json", "role.json"), *tokens]
     if site.control_ca:

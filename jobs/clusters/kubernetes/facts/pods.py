@@ -122,7 +122,7 @@ class AttemptObjects:
         by_age = sorted((*self._ended(), *self.ours), key=lambda pod: pod.place.incarnation)
         newest = {(pod.place.role, pod.place.index): pod for pod in by_age}
         taken = {(pod.place.role, pod.place.index) for pod in self.ours if pod.is_alive}
-        return tuple(_seen(*key, self._explained(newest.get(key)), key in taken) for key in expected)
+        return tuple(_seen(*key, self._explained(newest.get(key)), is_alive=key in taken) for key in expected)
 
     def _explained(self, pod: Pod | None) -> Pod | None:
         """Add information from the pod's node and from Events."""
@@ -209,7 +209,7 @@ def _claims(thing: Any) -> tuple[tuple[str, str], ...]:
     return tuple((words(name, most=63), words(claim, most=253)) for name, claim in there if text(name) and text(claim))
 
 
-def _seen(role: str, index: int, pod: Pod | None, is_alive: bool) -> ReplicaSeen:
+def _seen(role: str, index: int, pod: Pod | None, *, is_alive: bool) -> ReplicaSeen:
     if pod is None:
         return ReplicaSeen(role, index, ReplicaState.ABSENT)
     return ReplicaSeen(

@@ -64,14 +64,14 @@ def placement_problem(
     device = site.devices.get(resource)
     most = max(int(quantity(size.amounts.get(device, "0"))) for size in able) if device else slots
     if slots <= most:
-        return _too_few(slots, own_nodes, device, able) if device else None
+        return _too_few(slots, own_nodes, device, able=able) if device else None
     way_out = _nearest(slots * nodes, most) if most else "choose another queue"
     return Problem(
         "nproc_per_node", slots, f"needs {slots} {device} on one node, and the largest node has {most}; {way_out}"
     )  # fmt: skip
 
 
-def _too_few(slots: int, own_nodes: int, device: str, able: list[Size]) -> Problem | None:
+def _too_few(slots: int, own_nodes: int, device: str, *, able: list[Size]) -> Problem | None:
     large = sum(size.has(device, str(slots)) for size in able)
     if own_nodes <= large:
         return None
