@@ -1,0 +1,1 @@
+"""Users, teams and members, their tokens and permissions, and the audit of changes."""

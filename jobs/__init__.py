@@ -1,0 +1,1 @@
+"""Submission, launch, observation and end of jobs."""

@@ -1,0 +1,1 @@
+"""Queues, quota and ceilings, independent of jobs, and the decision which job is admitted next."""

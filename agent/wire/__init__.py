@@ -1,0 +1,1 @@
+"""The formats that agent and control plane share: batches, manifests, packs (docs/wire.md)."""

@@ -1,0 +1,1 @@
+"""Connections to Postgres: pools, time limits, leadership by a lock, operations of migrations, SQL files."""

@@ -1,0 +1,1 @@
+"""What all requests share: error responses, paging, filters, streaming, compression, request ids."""

@@ -1,0 +1,1 @@
+"""Token buckets shared between web processes, and turns for CPU-bound work."""

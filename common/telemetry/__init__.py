@@ -1,0 +1,1 @@
+"""What processes report about themselves: spans, measures, the log and its redaction."""

@@ -1,0 +1,1 @@
+"""Limits of size, time, number and rate, and security headers, before and around Django."""

@@ -1,0 +1,1 @@
+"""The commands of muster-server: processes, migrations, checks, secrets, backup and restore."""

@@ -1,0 +1,1 @@
+"""Metrics, spans of requests and tasks, and health."""

@@ -1,0 +1,1 @@
+"""Operations on jobs and queues with their models, logs as pages or as a stream."""

@@ -1,0 +1,1 @@
+"""Operations on teams, members, tokens and webhooks with their models."""

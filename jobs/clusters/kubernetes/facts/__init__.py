@@ -1,0 +1,1 @@
+"""Pods, Events and sizes of nodes as values. Pure."""

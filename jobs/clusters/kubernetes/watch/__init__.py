@@ -1,0 +1,1 @@
+"""The watch of a cluster: reflectors, caches, the queue of changes, nodes."""
