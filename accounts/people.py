@@ -109,7 +109,7 @@ def set_active(*, username: str, is_active: bool, by: User | None = None) -> Use
     return user
 
 
-def found(text: str) -> QuerySet[User]:
+def matching(text: str) -> QuerySet[User]:
     """Return the people whose name contains `text`, by name."""
     people = User.objects.filter(service_team=None).order_by("username")
     return people.filter(username__icontains=text) if text else people

@@ -233,11 +233,11 @@ def _is_training(one: Process) -> bool:
     return "writer.py" in one.command and not is_agent(one.command) and "rank-python" not in one.command
 
 
-def _say(rate: int, found: Flood, seconds: float) -> None:
-    late = max(found.count.seconds.values(), default=float("nan")) - seconds
+def _say(rate: int, flood: Flood, seconds: float) -> None:
+    late = max(flood.count.seconds.values(), default=float("nan")) - seconds
     print(
-        f"{rate} lines/s: lost {found.lost}, writers late by {late:.1f} s, readable {found.drained_after:.1f} s after, "
-        f"p99 {_p99_ms(found.waits):.0f} ms, {found.muster_cpu:.1f} CPU s for {found.count.bytes / 1e6:.0f} MB {found.by_process}",
+        f"{rate} lines/s: lost {flood.lost}, writers late by {late:.1f} s, readable {flood.drained_after:.1f} s after, "
+        f"p99 {_p99_ms(flood.waits):.0f} ms, {flood.muster_cpu:.1f} CPU s for {flood.count.bytes / 1e6:.0f} MB {flood.by_process}",
         file=sys.stderr,
         flush=True,
     )

@@ -37,7 +37,7 @@ def page(request: UserRequest) -> HttpResponse:
 
 def _context(request: UserRequest, fresh: dict[str, Any]) -> dict[str, Any]:
     asked = request.GET.get("q", "").replace("\0", "").strip()[:150]
-    rows = list(people.found(asked).prefetch_related("memberships__team")[: SHOWN + 1])
+    rows = list(people.matching(asked).prefetch_related("memberships__team")[: SHOWN + 1])
     factors = SecondFactor.objects.filter(user__in=rows).exclude(confirmed_at=None).values_list("user_id", flat=True)
     return {
         "q": asked,

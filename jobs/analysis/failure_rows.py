@@ -92,7 +92,7 @@ def _write(job: int, attempt: int, read: failures.Reader, *, after_end: bool) ->
         return True
 
 
-def _correct_end(job: Job, attempt: int, found: Failure) -> bool:
+def _correct_end(job: Job, attempt: int, failure: Failure) -> bool:
     """Correct the message of an attempt that is over already: an agent's last batches may arrive after its end.
 
     Returns whether there was such a message, and it was another one.
@@ -102,7 +102,7 @@ def _correct_end(job: Job, attempt: int, found: Failure) -> bool:
     end = steps.filter(pk__gt=stop.pk).first() if stop is not None else None
     if stop is None or end is None:
         return False
-    words = failures.end_message(found, step=stop.message, is_elastic=job.is_elastic)
+    words = failures.end_message(failure, step=stop.message, is_elastic=job.is_elastic)
     if words == end.message:
         return False
     JobEvent.objects.filter(pk=end.pk).update(message=words)
@@ -111,5 +111,5 @@ def _correct_end(job: Job, attempt: int, found: Failure) -> bool:
     return True
 
 
-def _columns(found: Failure) -> dict[str, object]:
-    return {**asdict(found), "kind": str(found.kind), "certainty": str(found.certainty)}
+def _columns(failure: Failure) -> dict[str, object]:
+    return {**asdict(failure), "kind": str(failure.kind), "certainty": str(failure.certainty)}

@@ -106,11 +106,11 @@ def judged(job: Job, attempt: int, *, read: Reader) -> Failure | None:
     return None if found is None else _storable(found)
 
 
-def _storable(found: Failure) -> Failure:
+def _storable(failure: Failure) -> Failure:
     """Clean quoted text like agents' text: logs hold any byte, and JSON within them any character."""
     return replace(
-        found, explanation=clean(found.explanation), headline=clean(found.headline),
-        last_lines=[clean(line) for line in found.last_lines], traceback=[clean(line) for line in found.traceback],
+        failure, explanation=clean(failure.explanation), headline=clean(failure.headline),
+        last_lines=[clean(line) for line in failure.last_lines], traceback=[clean(line) for line in failure.traceback],
     )  # fmt: skip
 
 
@@ -174,18 +174,18 @@ def _output(lines: list[str]) -> LastOutput:
     return LastOutput((*before, *chain.lines) if chain else (), tuple(lines[-40:]))
 
 
-def end_message(found: Failure | None, *, step: str, is_elastic: bool) -> str:
+def end_message(failure: Failure | None, *, step: str, is_elastic: bool) -> str:
     """Return the sentence that a job's message and history record about a failed attempt: its verdict's headline.
 
     `step` is the message of the step that ended the attempt. It stays where there is no verdict, and where the verdict
     names neither rank nor replica: its headline is then this message, shortened. What ends an elastic job's attempt is
     not the rank but that too few replicas are left, so there it follows the headline.
     """
-    if found is None or (found.rank is None and not found.replica):
+    if failure is None or (failure.rank is None and not failure.replica):
         return step
     if not is_elastic:
-        return found.headline
-    return step if step.startswith(found.headline) else f"{found.headline}; {step}"
+        return failure.headline
+    return step if step.startswith(failure.headline) else f"{failure.headline}; {step}"
 
 
 def _message(job: Job) -> str:

@@ -77,11 +77,11 @@ def _cause(held: Held, step: Step) -> Cause:
     return Cause(message, _exit_code(job, found))
 
 
-def _exit_code(job: Job, found: Failure | None) -> int | None:
+def _exit_code(job: Job, failure: Failure | None) -> int | None:
     """Return the exit code of the process that failed first, as a shell reports it.
 
     None also where a replica found its port taken: what it then reports is not the user's process.
     """
-    if found is None or Replica.objects.filter(job=job, attempt=job.attempt, reason=PORT_TAKEN).exists():
+    if failure is None or Replica.objects.filter(job=job, attempt=job.attempt, reason=PORT_TAKEN).exists():
         return None
-    return exits.code_of(found.exit_code, found.signal)
+    return exits.code_of(failure.exit_code, failure.signal)

@@ -21,8 +21,8 @@ class RoleRow:
     variables: list[tuple[str, str]]  # how its replicas find the others
 
 
-def rows(found: Preview) -> list[RoleRow]:
-    return [_row(role, resource=found.queue.resource) for role in found.roles]
+def rows(preview: Preview) -> list[RoleRow]:
+    return [_row(role, resource=preview.queue.resource) for role in preview.roles]
 
 
 def _row(role: Role, *, resource: str) -> RoleRow:

@@ -125,16 +125,16 @@ def _act(request: HtmxRequest, found: Webhook, act: str) -> str:
     raise Http404("there is no such action")
 
 
-def _change(request: HtmxRequest, found: Webhook) -> HttpResponse:
+def _change(request: HtmxRequest, row: Webhook) -> HttpResponse:
     form = WebhookForm(request.POST)
     if form.is_valid():
         try:
-            services.change(webhook=found, by=request.user, **form.sent())
-            messages.success(request, f"Webhook {found.name} was changed.")
-            return redirect("team-webhook", team=found.team.name, name=found.name)
+            services.change(webhook=row, by=request.user, **form.sent())
+            messages.success(request, f"Webhook {row.name} was changed.")
+            return redirect("team-webhook", team=row.team.name, name=row.name)
         except InvalidInput as error:
             form.take(error)
-    return _page(request, found, form, status=422)
+    return _page(request, row, form, status=422)
 
 
 def _require_admin(request: HtmxRequest, team: Team) -> None:
@@ -144,8 +144,8 @@ def _require_admin(request: HtmxRequest, team: Team) -> None:
         raise PermissionDenied(str(error)) from error
 
 
-def _form_of(found: Webhook) -> WebhookForm:
-    values = {"format": found.format, "events": found.events, "range": "every" if found.all_jobs else "named"}
+def _form_of(row: Webhook) -> WebhookForm:
+    values = {"format": row.format, "events": row.events, "range": "every" if row.all_jobs else "named"}
     return WebhookForm(initial=values)
 
 
@@ -162,20 +162,20 @@ def _list(request: HtmxRequest, team: Team, form: WebhookForm, *, status: int = 
 
 
 def _page(
-    request: HtmxRequest, found: Webhook, form: WebhookForm, *, status: int = 200, secret: str = ""
+    request: HtmxRequest, row: Webhook, form: WebhookForm, *, status: int = 200, secret: str = ""
 ) -> HttpResponse:
     before = whole(request.GET.get("before"), most=2**62)
-    deliveries = Delivery.objects.filter(webhook=found).select_related("job").only(*COLUMNS).order_by("-id")
+    deliveries = Delivery.objects.filter(webhook=row).select_related("job").only(*COLUMNS).order_by("-id")
     rows = list((deliveries if before is None else deliveries.filter(pk__lt=before))[: SHOWN + 1])
     context = {
-        "webhook": found,
-        "team": found.team,
+        "webhook": row,
+        "team": row.team,
         "rows": rows[:SHOWN],
         "older": rows[SHOWN - 1].pk if len(rows) > SHOWN else None,
         "is_first": before is None,
         "form": form,
         "secret": secret,
-        "may_manage": may(request.user, Act.MANAGE, found.team),
+        "may_manage": may(request.user, Act.MANAGE, row.team),
         **_choices(),
     }
     return answer(request, template="webhooks/detail.html", context=context, status=status)

@@ -72,15 +72,15 @@ class Courier:
             self._pool.submit(self._deliver, claim)
         return claim is not None
 
-    def _deliver(self, found: Claim) -> None:
+    def _deliver(self, claim: Claim) -> None:
         try:
-            sending.deliver(found)
+            sending.deliver(claim)
         except Exception:  # Postgres may be down: the delivery is due again when its claim ends
-            log.exception("delivery %s: not recorded", found.delivery)
+            log.exception("delivery %s: not recorded", claim.delivery)
         finally:
             connections.close_all()
             with self._changed:
-                self._busy.pop(found.webhook.pk, None)
+                self._busy.pop(claim.webhook.pk, None)
             self.wake()
 
     def _run(self) -> None:

@@ -89,12 +89,12 @@ def claim(webhook: int, *, now: datetime) -> Claim | None:
     return Claim(row.pk, row.webhook, message_id(row), row.payload, row.tries, row.next_try_at)
 
 
-def deliver(found: Claim) -> SendResult:
+def deliver(claim: Claim) -> SendResult:
     """Send a claimed delivery and record how that ended."""
     db_connections.give_back()
     with traces.span("webhook"):
-        answer = _send(found, now=timezone.now())
-        record(found, answer, now=timezone.now())
+        answer = _send(claim, now=timezone.now())
+        record(claim, answer, now=timezone.now())
     return answer
 
 
@@ -109,14 +109,14 @@ def body_of(webhook: Webhook, payload: dict[str, Any]) -> bytes:
     return json.dumps(shape, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def record(found: Claim, answer: SendResult, *, now: datetime) -> None:
+def record(claim: Claim, answer: SendResult, *, now: datetime) -> None:
     """Write how a try ended. A late failure changes nothing once it was claimed or sent again; a late success counts."""
-    rows = Delivery.objects.filter(pk=found.delivery, delivered_at=None)
+    rows = Delivery.objects.filter(pk=claim.delivery, delivered_at=None)
     if answer.is_received:
         values: dict[str, Any] = {"delivered_at": now, "next_try_at": None, "gave_up_at": None}
     else:
-        rows = rows.filter(next_try_at=found.until)
-        pause = pause_after(found.tries, chance=_chance.random())
+        rows = rows.filter(next_try_at=claim.until)
+        pause = pause_after(claim.tries, chance=_chance.random())
         is_over = pause is None or answer.is_final
         wait = timedelta(seconds=max(pause or 0, answer.retry_after))
         values = {"gave_up_at": now, "next_try_at": None} if is_over else {"next_try_at": now + wait}
@@ -148,16 +148,16 @@ def forget(*, now: datetime) -> int:
             return count
 
 
-def _send(found: Claim, *, now: datetime) -> SendResult:
+def _send(claim: Claim, *, now: datetime) -> SendResult:
     """Send it, signed anew: the time is part of what is signed."""
-    webhook = found.webhook
+    webhook = claim.webhook
     if not webhook.is_active:
         return SendResult(None, OFF, is_final=True)
     try:
         target = addresses.parse(sealing.url_of(webhook))
         reachable = addresses.reachable(target)
-        body = body_of(webhook, found.payload)
-        signed = signing.headers(uid=found.uid, at=now, body=body, secrets=sealing.secrets_of(webhook, now=now))
+        body = body_of(webhook, claim.payload)
+        signed = signing.headers(uid=claim.uid, at=now, body=body, secrets=sealing.secrets_of(webhook, now=now))
     except InvalidInput as error:
         return SendResult(None, "; ".join(problem.message for problem in error.problems))
     except MusterError as error:

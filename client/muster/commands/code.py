@@ -88,9 +88,9 @@ def _kind(one: CodeFile) -> str:
     return "executable" if one.executable else "file"
 
 
-def _diff_lines(found: CodeDiff) -> list[str]:
-    lines = [f"- {one.path}" for one in found.removed] + [f"+ {one.path}" for one in found.added]
-    for change in found.changed:
+def _diff_lines(diff: CodeDiff) -> list[str]:
+    lines = [f"- {one.path}" for one in diff.removed] + [f"+ {one.path}" for one in diff.added]
+    for change in diff.changed:
         lines += [f"--- {change.path}", f"+++ {change.path}"]
         lines += (change.lines or f"@ {change.why or 'changed'}").split("\n")
     terminal = terminal_of()

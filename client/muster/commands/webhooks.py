@@ -174,24 +174,24 @@ def _tell_secret(made: Webhook, *, output: Output) -> None:
         note(f"The signing secret of webhook {made.name}. It is not shown again; Slack does not need it.")
 
 
-def _about(found: Webhook) -> list[str]:
+def _about(webhook: Webhook) -> list[str]:
     lines = [
-        f"webhook {found.name}, {_state(found)}",
-        f"host     {found.host}",
-        f"format   {found.format}",
-        f"events   {', '.join(found.events)} of {_range(found)}",
+        f"webhook {webhook.name}, {_state(webhook)}",
+        f"host     {webhook.host}",
+        f"format   {webhook.format}",
+        f"events   {', '.join(webhook.events)} of {_range(webhook)}",
     ]
-    if found.old_secret_until:
-        lines.append(f"the secret before is valid until {clock(found.old_secret_until)}")
+    if webhook.old_secret_until:
+        lines.append(f"the secret before is valid until {clock(webhook.old_secret_until)}")
     return [printable(line) for line in lines]
 
 
-def _range(found: Webhook) -> str:
-    return "every job" if found.all_jobs else "jobs that name it"
+def _range(webhook: Webhook) -> str:
+    return "every job" if webhook.all_jobs else "jobs that name it"
 
 
-def _state(found: Webhook) -> str:
-    return "on" if found.is_active else "off"
+def _state(webhook: Webhook) -> str:
+    return "on" if webhook.is_active else "off"
 
 
 def _row(one: Delivery, *, now: datetime) -> tuple[object, ...]:

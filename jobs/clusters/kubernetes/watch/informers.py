@@ -65,10 +65,10 @@ class View:
         places = [(pod.place.role, pod.place.index) for pod in found.ours]
         return [ReplicaUpdate(*key, seen) for seen in found.replicas(places)]
 
-    def _with_reports(self, found: AttemptObjects) -> AttemptObjects:
+    def _with_reports(self, attempt: AttemptObjects) -> AttemptObjects:
         """Add what Events and nodes report; both may be forbidden to us, and are then empty."""
-        troubles = self.troubles.of((found.run, found.number))
-        return replace(found, troubles=troubles, lost=self.nodes.lost(found.nodes))
+        troubles = self.troubles.of((attempt.run, attempt.number))
+        return replace(attempt, troubles=troubles, lost=self.nodes.lost(attempt.nodes))
 
     async def _catch_up(self) -> None:
         """Read what arrived while the watches rested, so that the caches include it."""
