@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 try:
     import muster
-except ImportError:  # without Muster: the same training, nobody is told
+except ImportError:  # without Muster: the same training, without reports
     muster = None
 
 CHECKPOINTS_KEPT = 2
@@ -33,7 +33,7 @@ def main() -> None:
     options = arguments()
     torch.set_num_threads(1)  # several ranks share this machine's cores
     torch.manual_seed(options.seed)
-    # Ranks and addresses are in the environment that torchrun sets. Without a GPU, Accelerate only joins them when told to.
+    # Ranks and addresses are in the environment that torchrun sets. Without a GPU, Accelerate only joins them on request.
     accelerator = Accelerator(cpu=not torch.cuda.is_available())
     print(f"rank {accelerator.process_index} of {accelerator.num_processes} on {accelerator.device}", flush=True)
 
@@ -89,7 +89,7 @@ def train(accelerator, model, optimizer, batches, step, options) -> bool:
             accelerator.backward(loss)  # averages the gradients of all ranks
             optimizer.step()
             step += 1
-            tell(step, loss.item(), options.print_every)
+            log_step(step, loss.item(), options.print_every)
             time.sleep(options.step_delay)
             if any_rank(accelerator, stop.is_asked):  # all or none: a rank that leaves alone breaks the others
                 save(accelerator, step)
@@ -115,7 +115,7 @@ class StopRequest:
         self.is_asked = True
 
 
-def tell(step: int, loss: float, print_every: int) -> None:
+def log_step(step: int, loss: float, print_every: int) -> None:
     if muster:
         muster.report(step=step, loss=loss)
     if step % print_every == 0:

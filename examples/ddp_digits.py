@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 try:
     import muster
-except ImportError:  # without Muster: the same training, nobody is told
+except ImportError:  # without Muster: the same training, without reports
     muster = None
 
 CHECKPOINTS_KEPT = 2
@@ -101,7 +101,7 @@ def train(model, optimizer, training, test, device, step, options) -> bool:
                 continue  # this epoch's beginning was trained before the restart
             loss = train_step(model, optimizer, images.to(device), labels.to(device))
             step += 1
-            tell(step, loss, options.print_every)
+            log_step(step, loss, options.print_every)
             time.sleep(options.step_delay)
             is_stopping = any_rank(stop.is_asked, device)  # all or none: a rank that leaves alone breaks the others
             if is_stopping or step % options.save_every == 0:
@@ -123,7 +123,7 @@ def train_step(model, optimizer, images, labels) -> float:
     return loss.item()
 
 
-def tell(step: int, loss: float, print_every: int) -> None:
+def log_step(step: int, loss: float, print_every: int) -> None:
     if muster:
         muster.report(step=step, loss=loss)
     if step % print_every == 0:

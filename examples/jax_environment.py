@@ -27,7 +27,7 @@ def main() -> None:
 
 
 def coordinate(meeting: tuple[str, int], count: int) -> list[int]:
-    """Waits for all other processes and tells each of them the numbers of all."""
+    """Waits for all other processes and sends each of them the numbers of all."""
     peers: dict[int, socket.socket] = {}
     with socket.create_server(meeting) as server:
         server.settimeout(MEETING_SECONDS)

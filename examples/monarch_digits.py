@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader, DistributedSampler
 
 try:
     import muster
-except ImportError:  # without Muster: the same training, nobody is told
+except ImportError:  # without Muster: the same training, without reports
     muster = None
 
 
@@ -69,13 +69,13 @@ def main() -> None:
     # Hosts are reached by their addresses: the name that a pod has for itself means nothing to another one.
     setup_torch_elastic_env(procs, use_ipaddr=AddrType.IPv4)
     trainers = procs.spawn("trainers", Trainer)
-    told = {
+    settings = {
         "epochs": options.epochs,
         "batch_size": options.batch_size,
         "lr": options.lr,
         "print_every": options.print_every,
     }
-    accuracies = trainers.train.call(**told).get()
+    accuracies = trainers.train.call(**settings).get()
     print(f"test accuracy {next(iter(accuracies.values())):.2%}", flush=True)
     trainers.end.call().get()
     hosts.shutdown().get()

@@ -16,7 +16,7 @@ from typing import TextIO
 
 try:
     import muster
-except ImportError:  # without Muster: the same training, nobody is told
+except ImportError:  # without Muster: the same training, without reports
     muster = None
 
 SLOPE, OFFSET = 3.0, -1.0  # what the points were made with
@@ -35,7 +35,7 @@ def main() -> None:
     while step < options.steps:
         loss, by_slope, by_offset = (value / size for value in ranks.total(gradient(points, slope, offset)))
         slope, offset, step = slope - options.lr * by_slope, offset - options.lr * by_offset, step + 1
-        tell(int(step), loss, options.print_every)
+        log_step(int(step), loss, options.print_every)
         if rank == 0 and step % options.save_every == 0:
             save([step, slope, offset])
         time.sleep(options.step_delay)
@@ -117,7 +117,7 @@ def gradient(points: list[tuple[float, float]], slope: float, offset: float) -> 
     ]
 
 
-def tell(step: int, loss: float, print_every: int) -> None:
+def log_step(step: int, loss: float, print_every: int) -> None:
     if muster:
         muster.report(step=step, loss=loss)
     if step % print_every == 0:

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader
 
 try:
     import muster
-except ImportError:  # without Muster: the same training, nobody is told
+except ImportError:  # without Muster: the same training, without reports
     muster = None
 
 
