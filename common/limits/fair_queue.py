@@ -4,32 +4,33 @@ from collections import deque
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
+G = TypeVar("G", bound=Hashable)
 T = TypeVar("T")
 
 
-class FairQueue(Generic[T]):
+class FairQueue(Generic[G, T]):
     """Items of the people of groups: teams and their users, for example. Not safe for threads by itself."""
 
     def __init__(self) -> None:
         # Groups, and the people of each, in the order in which they are served.
-        self._groups: dict[Hashable, dict[Hashable, deque[T]]] = {}
+        self._groups: dict[G, dict[Hashable, deque[T]]] = {}
 
     def __len__(self) -> int:
         return sum(map(_length, self._groups.values()))
 
-    def push(self, item: T, *, group: Hashable, person: Hashable = None) -> None:
+    def push(self, item: T, *, group: G, person: Hashable = None) -> None:
         self._groups.setdefault(group, {}).setdefault(person, deque()).append(item)
 
-    def length(self, group: Hashable) -> int:
+    def length(self, group: G) -> int:
         """Return how many items of a group wait."""
         return _length(self._groups.get(group, {}))
 
-    def length_of_person(self, group: Hashable, person: Hashable) -> int:
+    def length_of_person(self, group: G, person: Hashable) -> int:
         return len(self._groups.get(group, {}).get(person, ()))
 
     def pop(
-        self, *, may: Callable[[Hashable], bool] = lambda group: True, load: Callable[[Hashable], int] = lambda group: 0
-    ) -> tuple[Hashable, T] | None:
+        self, *, may: Callable[[G], bool] = lambda group: True, load: Callable[[G], int] = lambda group: 0
+    ) -> tuple[G, T] | None:
         """Remove the oldest item of the next person of the next group, which both move behind the others.
 
         Next is the group of the smallest `load` that `may` be served, of equals the one that waited longest since its

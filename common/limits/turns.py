@@ -31,7 +31,7 @@ class ThreadTurns:
         self._free = at_once
         self._lock = threading.Lock()
         self._running: Counter[Hashable] = Counter()
-        self._queue = FairQueue[_Wait]()
+        self._queue = FairQueue[Hashable, _Wait]()
 
     @contextmanager
     def turn(self, group: Hashable, person: Hashable = None) -> Iterator[None]:

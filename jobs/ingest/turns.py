@@ -31,7 +31,7 @@ class Turns:
 
     def __init__(self, at_once: int):
         self.free = at_once
-        self.waiting = FairQueue[asyncio.Future[None]]()
+        self.waiting = FairQueue[str, asyncio.Future[None]]()
 
     @asynccontextmanager
     async def turn(self, who: str) -> AsyncIterator[None]:

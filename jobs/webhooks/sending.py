@@ -7,7 +7,7 @@ import json
 import math
 import secrets
 from collections import Counter
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from types import MappingProxyType
@@ -61,11 +61,11 @@ def due(
     """
     overdue = Delivery.objects.filter(next_try_at__lte=now).exclude(webhook__in=busy)
     firsts = overdue.order_by().values("webhook", "webhook__team").annotate(first=Min("next_try_at")).order_by("first")
-    waiting = FairQueue[int]()
+    waiting = FairQueue[int, int]()
     for webhook, team in firsts.values_list("webhook", "webhook__team"):
         waiting.push(webhook, group=team)
     chosen: list[int] = []
-    inside = Counter[Hashable](busy.values())
+    inside = Counter(busy.values())
     while len(chosen) < most and (
         following := waiting.pop(may=lambda team: inside[team] < most_of_team, load=inside.__getitem__)
     ):

@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 from common.limits.fair_queue import FairQueue
 
 
-def queue(*names: str) -> FairQueue[str]:
+def queue(*names: str) -> FairQueue[str, str]:
     """Two letters each: the group, and a person of it; the item is the name with its number."""
-    made = FairQueue[str]()
+    made = FairQueue[str, str]()
     for number, (group, person) in enumerate(names):
         made.push(f"{group}{person}{number}", group=group, person=person)
     return made
 
 
-def emptied(one: FairQueue[str], **how) -> list[str]:
+def emptied(one: FairQueue[str, str], **how) -> list[str]:
     served = []
     while following := one.pop(**how):
         served.append(following[1])
@@ -56,12 +56,12 @@ def test_the_newest_item_of_the_longest_group_is_removed():
 
 def test_nothing_is_removed_from_an_empty_queue():
     with pytest.raises(ValueError):
-        FairQueue[str]().pop_newest_of_longest()
+        FairQueue[str, str]().pop_newest_of_longest()
 
 
 @given(st.lists(st.one_of(st.tuples(st.sampled_from("abc"), st.sampled_from("XY")), st.sampled_from(["pop", "drop"]))))
 def test_whatever_is_done_nothing_is_lost_and_nobody_waits_for_two_turns_of_another_group(steps):
-    one, waiting, turns = FairQueue[int](), dict[str, deque[int]](), dict[str, Counter[str]]()
+    one, waiting, turns = FairQueue[str, int](), dict[str, deque[int]](), dict[str, Counter[str]]()
     for number, step in enumerate(steps):
         if step == "pop":
             following = one.pop()
