@@ -66,7 +66,7 @@ def test_a_token_gives_access_only_to_the_replica_that_it_names(job, lab):
     other = body(log_item(0, 0, [(T, "x")]), item("rank", rank=0, local_rank=0, state="failed", exit_code=1, at=T))
     assert deliver(issue(replace(mine, index=1)), other).status == 200
     assert Rank.objects.get(job=job, rank=0).state == "waiting"
-    assert [line.text for line in reader.read(job=job, source=reader.Source(0)).lines] == []
+    assert [line.text for line in reader.read(job=job, source=reader.LogSource(0)).lines] == []
 
 
 def test_a_replayed_batch_with_different_bytes_changes_nothing(job, files):

@@ -49,7 +49,7 @@ def test_ranks_are_merged_by_time_and_can_be_read_separately(job):
     apply.apply_batch(identity=identity(job, 0), batch=batch(1, log_item(0, 0, [(T, "first"), (T + 2, "third")])))
     apply.apply_batch(identity=identity(job, 1), batch=batch(1, log_item(2, 0, [(T + 1, "second")])))
     assert texts(reader.read(job=job)) == ["first", "second", "third"]
-    assert texts(reader.read(job=job, source=reader.Source(2))) == ["second"]
+    assert texts(reader.read(job=job, source=reader.LogSource(2))) == ["second"]
 
 
 def test_a_cursor_continues_where_it_stopped_even_if_older_lines_arrive_late(job):

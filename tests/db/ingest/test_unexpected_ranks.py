@@ -29,7 +29,7 @@ def told(job) -> list[str]:
 
 
 def texts(job, rank: int | None = None) -> list[str]:
-    return [line.text for line in reader.read(job=job, source=reader.Source(rank)).lines]
+    return [line.text for line in reader.read(job=job, source=reader.LogSource(rank)).lines]
 
 
 def test_a_shell_that_starts_more_ranks_than_requested_loses_no_output(job, as_, people):
