@@ -1,9 +1,11 @@
 """The documentation matches the code."""
 
 import re
+from functools import cache
 from pathlib import Path
 
 from controlplane.operations import npm
+from tests.support import keys
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -51,6 +53,57 @@ def test_a_broken_link_is_found(tmp_path):
         "[a](there.md) [b](gone.md) [c](there.md#a-heading-of-two) [d](there.md#none) [e](https://x.org/y)\n"
     )
     assert broken_links(page) == ["gone.md", "there.md#none"]
+
+
+PATH = re.compile(r"`([\w.-]+(?:/[\w.-]+)*/?)(?:::?\w+)?`")
+# Files of containers and users, and of other programs.
+NOT_OURS = {"start.py", "driver.py", "sitecustomize.py", "train.py"}
+STARTS = ("", "tests", "client/muster")  # tests/README.md and ADR 33 name files below these
+
+
+def missing_paths(text: str) -> list[str]:
+    """Backticked words that look like a path of this repository where there is none. Blocks of code are not read."""
+    prose = re.sub(r"^ *```.*?^ *```", "", text, flags=re.S | re.M)
+    return [path for path in PATH.findall(prose) if _is_path(path) and not _exists(path)]
+
+
+def _is_path(word: str) -> bool:
+    first, slash, _ = word.partition("/")
+    if slash:
+        return first in folders()
+    return word.endswith((".py", ".sql")) and word not in NOT_OURS
+
+
+def _exists(path: str) -> bool:
+    return any((ROOT / start / path).exists() for start in STARTS) if "/" in path else path in names_of_files()
+
+
+@cache
+def folders() -> frozenset[str]:
+    """The first part of every path: what a run leaves, such as artifacts/, is not among them."""
+    paths = (Path(path) for path in keys.tracked())
+    return frozenset(
+        path.relative_to(start).parts[0]
+        for path in paths
+        for start in STARTS
+        if path.is_relative_to(start) and len(path.relative_to(start).parts) > 1
+    )
+
+
+@cache
+def names_of_files() -> frozenset[str]:
+    return frozenset(Path(path).name for path in keys.tracked())
+
+
+def test_paths_in_the_documents_exist():
+    texts = [*pages(), ROOT / "tests/README.md", ROOT / "client/README.md"]
+    missing = {str(page.relative_to(ROOT)): missing_paths(page.read_text()) for page in texts}
+    assert {page: paths for page, paths in missing.items() if paths} == {}
+
+
+def test_a_path_that_does_not_exist_is_found():
+    text = "`jobs/core/lease.py` `jobs/gone.py` `unit/gone.py::test_it` `docs/` `/tmp/x.py` `gone.py` `a/b` `../a` `lease.py`\n"
+    assert missing_paths(text + "```\n`jobs/also_gone.py`\n```\n") == ["jobs/gone.py", "unit/gone.py", "gone.py"]
 
 
 def test_the_index_names_every_page():
