@@ -19,7 +19,7 @@ GOLDEN = sorted((ROOT / "tests/cluster/chart/golden").glob("*.yaml"))
 
 def test_the_document_has_every_word_of_muster_server():
     """`secrets` has a paragraph of its own: only compose calls it."""
-    (table,) = re.findall(r"^\| word \|.*?\n\n", (ROOT / "docs/install.md").read_text(), re.S | re.M)
+    (table,) = re.findall(r"^\| subcommand \|.*?\n\n", (ROOT / "docs/install.md").read_text(), re.S | re.M)
     first_cells = re.findall(r"^\| (`.*?) \|", table, re.M)
     words = {word for cell in first_cells for word in re.findall(r"`([a-z-]+)`", cell)}
     assert words | {"secrets"} == set(cli.commands)
