@@ -48,7 +48,9 @@ class QueueFields(serializers.Serializer[Any]):
 class QueueChange(QueueFields):
     """What administrators of the team may change; fields left out stay as they are."""
 
-    reason = serializers.CharField(required=False, allow_blank=True, max_length=200, help_text="stands in the audit")
+    reason = serializers.CharField(
+        required=False, allow_blank=True, max_length=200, help_text="recorded in the audit log"
+    )
 
 
 class NewQueue(QueueFields):
@@ -96,7 +98,9 @@ class CeilingChange(serializers.Serializer[Any]):
     slots = serializers.IntegerField(
         allow_null=True, min_value=0, max_value=services.MOST_SLOTS, help_text="null: no ceiling"
     )
-    reason = serializers.CharField(required=False, allow_blank=True, max_length=200, help_text="stands in the audit")
+    reason = serializers.CharField(
+        required=False, allow_blank=True, max_length=200, help_text="recorded in the audit log"
+    )
 
 
 class CeilingsView(APIView):

@@ -37,8 +37,8 @@ def _rank(ctx: click.Context, param: click.Parameter, value: str | None) -> int 
 @click.option("--timestamps", is_flag=True, help="Prefix each line with its time.")
 @click.option("--no-prefix", is_flag=True, help="Omit the rank before each line.")
 @click.option("--raw", "is_raw", is_flag=True, help="Print the log unescaped, with its colours and control characters.")
-@click.option("--find", "words", metavar="WORDS", help="Only lines that contain these words.")
-@click.option("--regex", "is_regex", is_flag=True, help="What --find gives is a regular expression (RE2).")
+@click.option("--find", "words", metavar="TEXT", help="Only lines that contain this text.")
+@click.option("--regex", "is_regex", is_flag=True, help="Treat --find TEXT as a regular expression (RE2).")
 @click.option("--text", "is_whole", is_flag=True, help="The whole log of an attempt, as plain text.")
 @click.option(
     "-o", "--output", type=click.Choice(["text", "json"]), default="text", help="json prints one object per line."

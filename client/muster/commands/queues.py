@@ -46,7 +46,7 @@ def show(*, queue: str, output: Output) -> None:
 @click.option("--gpus-per-node", metavar="N", type=click.IntRange(min=0), help="GPUs per machine.")
 @click.option("--open/--close", "is_open", default=None, help="Whether the queue accepts jobs.")
 @click.option("--description", metavar="TEXT", help="Description of the queue.")
-@click.option("--reason", metavar="TEXT", help="Why; stands in the audit.")
+@click.option("--reason", metavar="TEXT", help="Reason, recorded in the audit log.")
 @reading
 def set_queue(*, queue: str, output: Output, **fields: Any) -> None:
     """Change a queue (administrators of its team only)."""
@@ -81,7 +81,7 @@ def create(*, queue: str, output: Output, **fields: Any) -> None:
 @click.argument("team")
 @click.argument("resource", required=False)
 @click.argument("slots", required=False)
-@click.option("--reason", metavar="TEXT", default="", help="Why; stands in the audit.")
+@click.option("--reason", metavar="TEXT", default="", help="Reason, recorded in the audit log.")
 @reading
 def ceiling(*, team: str, resource: str | None, slots: str | None, reason: str, output: Output) -> None:
     """Show how much all queues of a team together may hold, or set it.

@@ -82,8 +82,8 @@ def create(*, team: str, name: str, events: tuple[str, ...], url_stdin: bool, ou
 @ON
 @FORMAT
 @RANGE
-@click.option("--switch-on/--switch-off", "is_active", default=None, help="Whether it receives anything.")
-@click.option("--new-url", is_flag=True, help="Ask for another URL.")
+@click.option("--switch-on/--switch-off", "is_active", default=None, help="Enable or disable the webhook.")
+@click.option("--new-url", is_flag=True, help="Prompt for a new URL.")
 @URL
 @reading
 def set_webhook(
@@ -132,7 +132,7 @@ def delete(*, team: str, name: str) -> None:
 
 @webhooks.command()
 @_named
-@click.option("-n", "--limit", metavar="N", type=click.IntRange(min=1), default=20, help="At most so many.")
+@click.option("-n", "--limit", metavar="N", type=click.IntRange(min=1), default=20, help="Maximum number to show.")
 @reading
 def deliveries(*, team: str, name: str, limit: int, output: Output) -> None:
     """List a webhook's deliveries, newest first."""

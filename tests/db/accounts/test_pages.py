@@ -393,4 +393,4 @@ def test_only_platform_administrators_manage_people(as_, name):
 
 def test_people_are_found_by_name(root):
     assert "teammate" not in root.get("/people?q=own").text
-    assert "Nobody of that name" in root.get("/people?q=zzz").text
+    assert "No matching people" in root.get("/people?q=zzz").text

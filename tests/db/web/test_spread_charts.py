@@ -61,7 +61,7 @@ def test_all_ranks_are_in_the_chart_and_the_worst_has_a_line(owner, lab):
     box = chart(page)
     assert lines(box)[:2] == ["median", "rank 41"] and len(lines(box)) == 4
     assert box.count('<polygon class="band-area') == 2
-    assert "rank 41, the worst</li>" in box and "Over all ranks: the median" in page
+    assert "rank 41, the worst</li>" in box and "Median, 5th to 95th percentile" in page
     assert float(axis(box)["y1"]) >= 10
 
 
@@ -101,7 +101,7 @@ def test_a_zoom_beyond_all_values_can_be_undone(owner, lab):
     report(job)
     page = owner.get(f"/jobs/{job.pk}?zoom=100000-200000").text
     assert "Nothing was reported there" in page and 'name="zoom" value="100000-200000"' in page
-    assert "is no zoom" in owner.get(f"/jobs/{job.pk}?zoom=abc").text
+    assert "is not a valid range" in owner.get(f"/jobs/{job.pk}?zoom=abc").text
 
 
 def test_a_log_scale_and_smoothing(owner, lab):
