@@ -46,7 +46,10 @@ def news(job, seq: int, step: int) -> None:
 OF_RANKS = "#ranks a[href], #ranks button, #ranks input, #ranks select, #ranks summary"  # all else is alike in the list
 
 
-@pytest.mark.parametrize(("query", "controls", "least"), [("", CONTROLS, 15), ("?view=list", OF_RANKS, 4)])
+@pytest.mark.parametrize(
+    ("query", "controls", "least"),
+    [pytest.param("", CONTROLS, 15, marks=pytest.mark.full), ("?view=list", OF_RANKS, 4)],
+)
 def test_every_control_of_a_jobs_page_keeps_the_focus(page, lab, query, controls, least):
     job = seed.running(lab, steps=20)
     page.goto(f"/jobs/{job.pk}{query}")
@@ -102,7 +105,7 @@ def test_a_ranks_cell_keeps_the_focus_when_another_rank_fails_and_moves_up(page,
     assert page.evaluate("document.activeElement.id") == "rank-0"
 
 
-@pytest.mark.parametrize("slow", [1, 2])
+@pytest.mark.parametrize("slow", [1, pytest.param(2, marks=pytest.mark.full)])
 def test_of_two_clicks_the_later_one_counts_whichever_is_answered_first(page, lab, slow):
     job = seed.running(lab, steps=5)
     page.goto(f"/jobs/{job.pk}")

@@ -83,7 +83,7 @@ def test_a_list_asked_for_before_a_filter_does_not_bring_the_old_one_back(page, 
     expect(page.locator("#jobs tbody tr")).to_have_count(1)
 
 
-@pytest.mark.parametrize("theme", ["dark", "light"])
+@pytest.mark.parametrize("theme", ["dark", pytest.param("light", marks=pytest.mark.full)])
 def test_the_description_of_the_api_follows_the_theme(page, theme):
     page.emulate_media(color_scheme=theme)
     page.goto("/api/docs")

@@ -33,7 +33,9 @@ def job_of(lab, nodes: int):
     return job
 
 
-@pytest.mark.parametrize("width", [1920, 1440, 1100])
+@pytest.mark.parametrize(
+    "width", [pytest.param(1920, marks=pytest.mark.full), 1440, pytest.param(1100, marks=pytest.mark.full)]
+)
 def test_eight_local_ranks_fit_side_by_side(page, lab, width):
     job = job_of(lab, 2)
     page.set_viewport_size({"width": width, "height": 900})
@@ -49,7 +51,9 @@ def test_eight_local_ranks_fit_side_by_side(page, lab, width):
     )
 
 
-@pytest.mark.parametrize("nodes", [2, 8, 128])
+@pytest.mark.parametrize(
+    "nodes", [pytest.param(2, marks=pytest.mark.full), 8, pytest.param(128, marks=pytest.mark.full)]
+)
 def test_every_failed_rank_is_visible(page, lab, nodes):
     job = job_of(lab, nodes)
     failed = [7, 8 * nodes - 1, 4 * nodes + 5]

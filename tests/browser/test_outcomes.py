@@ -35,7 +35,7 @@ def answered(page: Page, status: int, detail: str, **headers: str) -> None:
     )
 
 
-@pytest.mark.parametrize("way", ["act", "refresh"])
+@pytest.mark.parametrize("way", ["act", pytest.param("refresh", marks=pytest.mark.full)])
 def test_an_ended_session_leads_to_the_sign_in_and_back(open_job, way):
     page, job = open_job
     SignIn.objects.all().delete()
@@ -74,14 +74,14 @@ def test_an_action_that_comes_too_late_is_refused_and_the_page_is_updated(open_j
     ("status", "detail", "words"),
     [
         (422, "grace_seconds must be at most 3600", "was not done: grace_seconds must be at most 3600."),
-        (429, "", "was not done: too many requests; try again in 9 s."),
+        pytest.param(429, "", "was not done: too many requests; try again in 9 s.", marks=pytest.mark.full),
         (
             500,
             "the server's log has the cause",
             "may not have been done: the server failed (500): the server's log has the cause",
         ),
         (503, "", "may not have been done: the server does not answer."),
-        (418, "", "was not done: the server answered 418."),
+        pytest.param(418, "", "was not done: the server answered 418.", marks=pytest.mark.full),
     ],
 )
 def test_each_other_error_status_is_shown(open_job, status, detail, words):

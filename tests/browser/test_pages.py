@@ -113,6 +113,7 @@ def test_the_job_list_updates_while_it_is_open(page, lab):
     expect(page.locator("#jobs")).to_contain_text("just-submitted")
 
 
+@pytest.mark.full
 def test_ten_open_tabs_do_not_block_each_other(page, context, lab):
     job = seed.running(lab, steps=5)
     tabs = [context.new_page() for _ in range(10)]
@@ -229,14 +230,14 @@ def test_hovering_over_a_chart_shows_its_values(page, lab):
     expect(page.locator(".read-out").first).to_contain_text("at step")
 
 
-@pytest.mark.parametrize("url", ["/jobs", "/queues", "/queues/default", "/jobs/new", "job"])
-def test_nothing_is_wider_than_the_window(page, lab, url):
+def test_nothing_is_wider_than_the_window(page, lab):
     job = seed.running(lab, steps=5)
     seed.queued(lab, name="x" * 40)
-    page.goto(f"/jobs/{job.pk}" if url == "job" else url)
-    for width in (375, 640, 641, 820, 821, 870, 920, 921, 1024, 1100, 1440):
-        page.set_viewport_size({"width": width, "height": 800})
-        assert page.evaluate("document.documentElement.scrollWidth") <= width, width
+    for url in ("/jobs", "/queues", "/queues/default", "/jobs/new", f"/jobs/{job.pk}"):
+        page.goto(url)
+        for width in (375, 640, 641, 820, 821, 870, 920, 921, 1024, 1100, 1440):
+            page.set_viewport_size({"width": width, "height": 800})
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, (url, width)
 
 
 def test_every_page_works_without_javascript(chromium, site, lab):

@@ -5,8 +5,10 @@ import json
 import psycopg
 import pytest
 from muster.client import Client
+from muster.jobs.models import Job
 
 from tests.support import audit_log
+from tests.support.patience import until
 from tests.system.image.installed import (
     A_TABLE,
     ACCOUNT,
@@ -28,7 +30,6 @@ from tests.system.image.installed import (
     push_next,
     reached,
     run_sample_job,
-    until,
 )
 from tests.system.image.readme import lines
 
@@ -42,32 +43,18 @@ def test_the_readmes_lines_install_it_and_jobs_run_through_an_upgrade(installed,
     with forwarded(installed) as url:
         token = first_token(url, password)
     allowed = "{" + installed.node.cable.node + "}"
-    two = {f"{part}__replicas": "2" for part in ("web", "tasks", "watcher")}
-    installed.upgrade(tag="0.1.0", allowedHosts=allowed, clusters__kubernetes__CLAIMS__packages="packages", **two)
+    installed.upgrade(tag="0.1.0", allowedHosts=allowed, clusters__kubernetes__CLAIMS__packages="packages")
     until(lambda: are_ready(installed), installed.states)
     with reached(installed):
         run_sample_job(installed, installed.url, token)
         client = Client(installed.url, token)
-        job = client.submit(["python3", "-c", COUNTING], queue="train", directory=None, framework="plain", nodes=1)
-        until(lambda: client.job(job.id).phase == "running", lambda: client.job(job.id))
+        job = _counting(client)
         push_next(installed, context, tag="0.1.1", operations=A_TABLE)
         with noted.seconds("helm upgrade with a migration"):
             installed.upgrade(tag="0.1.1")
         until(lambda: images(installed) == {f"{installed.registry}/muster:0.1.1"}, installed.states)
         assert _tables(installed, "queues_of_next_release"), "the new image's migration was not applied"
-        installed.helm("rollback", "muster", "2", "--wait")
-        until(lambda: images(installed) == {f"{installed.registry}/muster:0.1.0"}, installed.states)
-        for part in PROCESSES:
-            victim = installed.pods(component=part)[0]["metadata"]["name"]
-            installed.admin.request(
-                "DELETE", f"/api/v1/namespaces/{SPACE}/pods/{victim}", json={"gracePeriodSeconds": 0}
-            ).raise_for_status()
-        until(lambda: are_ready(installed), installed.states)
-        seen = max(numbers(client, job.id))
-        until(lambda: max(numbers(client, job.id)) > seen + 5, lambda: client.job(job.id))
-        assert client.job(job.id).attempt == 1 and client.job(job.id).phase == "running"
-        found = numbers(client, job.id)
-        assert found == list(range(len(found))), "a line was lost"
+        _goes_on_without_a_gap(client, job)
         assert installed.helm("test", "muster", "--timeout", "5m")
         _no_secret_is_shown(installed, password)
         client.cancel(job.id)
@@ -85,6 +72,34 @@ def test_the_readmes_lines_install_it_and_jobs_run_through_an_upgrade(installed,
 
 
 @pytest.mark.full
+def test_jobs_run_through_a_rollback_and_the_loss_of_every_pod(installed, context):
+    _empty(installed)
+    push(installed, context)
+    _, password = install(installed, "--set allowedHosts={" + installed.node.cable.node + "}")
+    two = {f"{part}__replicas": "2" for part in ("web", "tasks", "watcher")}
+    installed.upgrade(tag="0.1.0", **two)
+    until(lambda: are_ready(installed), installed.states)
+    with reached(installed):
+        client = Client(installed.url, first_token(installed.url, password))
+        job = _counting(client)
+        push_next(installed, context, tag="0.1.1", operations=A_TABLE)
+        installed.upgrade(tag="0.1.1")
+        until(lambda: images(installed) == {f"{installed.registry}/muster:0.1.1"}, installed.states)
+        installed.helm("rollback", "muster", "2", "--wait")
+        until(lambda: images(installed) == {f"{installed.registry}/muster:0.1.0"}, installed.states)
+        for part in PROCESSES:
+            victim = installed.pods(component=part)[0]["metadata"]["name"]
+            installed.admin.request(
+                "DELETE", f"/api/v1/namespaces/{SPACE}/pods/{victim}", json={"gracePeriodSeconds": 0}
+            ).raise_for_status()
+        until(lambda: are_ready(installed), installed.states)
+        _goes_on_without_a_gap(client, job)
+        client.cancel(job.id)
+        until(lambda: client.job(job.id).phase == "cancelled", lambda: client.job(job.id))
+    installed.helm("uninstall", "muster", "--wait")
+
+
+@pytest.mark.full
 def test_it_is_restored_after_its_volumes_were_lost_while_a_job_runs(installed, context):
     """By the lines of docs/backup.md. The Secret is still there, as `helm uninstall` leaves it."""
     backup, key, old_keys, _, restore = [
@@ -93,14 +108,12 @@ def test_it_is_restored_after_its_volumes_were_lost_while_a_job_runs(installed, 
     place = installed.node.folder / "restored"
     place.mkdir()
     reachable = "--set allowedHosts={" + installed.node.cable.node + "}"
-    if installed.secret():  # of the test before
-        lose_volumes(installed.admin)
-        offer_volumes(installed.admin, installed.node)
+    _empty(installed)
     push(installed, context)
     _, password = install(installed, reachable)
     with reached(installed):
         client = Client(installed.url, first_token(installed.url, password))
-        job = client.submit(["python3", "-c", COUNTING], queue="train", directory=None, framework="plain", nodes=1)
+        job = _counting(client)
         until(lambda: len(numbers(client, job.id)) > 10, lambda: (client.job(job.id), installed.states()))
         installed.shell(backup, cwd=place)
     installed.helm("uninstall", "muster", "--wait")
@@ -120,6 +133,27 @@ def test_it_is_restored_after_its_volumes_were_lost_while_a_job_runs(installed, 
         client.cancel(job.id)
         until(lambda: client.job(job.id).phase == "cancelled", lambda: client.job(job.id))
     installed.helm("uninstall", "muster", "--wait")
+
+
+def _empty(installed: Installed) -> None:
+    """Remove what the test before left."""
+    if installed.secret():
+        lose_volumes(installed.admin)
+        offer_volumes(installed.admin, installed.node)
+
+
+def _counting(client: Client) -> Job:
+    job = client.submit(["python3", "-c", COUNTING], queue="train", directory=None, framework="plain", nodes=1)
+    until(lambda: client.job(job.id).phase == "running", lambda: client.job(job.id))
+    return job
+
+
+def _goes_on_without_a_gap(client: Client, job: Job) -> None:
+    seen = max(numbers(client, job.id))
+    until(lambda: max(numbers(client, job.id)) > seen + 5, lambda: client.job(job.id))
+    assert client.job(job.id).attempt == 1 and client.job(job.id).phase == "running"
+    found = numbers(client, job.id)
+    assert found == list(range(len(found))), "a line was lost"
 
 
 def _tables(installed: Installed, name: str) -> int:

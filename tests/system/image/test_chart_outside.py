@@ -21,6 +21,7 @@ from muster.client import Client
 
 from rig import lending
 from tests.support import tls
+from tests.support.patience import until
 from tests.system.image.installed import (
     A_TABLE,
     CHECKOUT,
@@ -38,7 +39,6 @@ from tests.system.image.installed import (
     push_next,
     reached,
     run_sample_job,
-    until,
 )
 
 pytestmark = pytest.mark.full
