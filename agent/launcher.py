@@ -89,6 +89,14 @@ class Launcher:
                 os.killpg(self._process.pid, signal.SIGTERM)
                 os.killpg(self._process.pid, signal.SIGCONT)  # a stopped process would not receive it
 
+    def has_group(self) -> bool:
+        """Return whether a process is left that got the launcher's SIGTERM."""
+        try:
+            os.killpg(self._process.pid, 0)
+        except OSError:
+            return False
+        return True
+
     def kill(self) -> None:
         """Send SIGKILL to everything that this replica started, whatever its parent is now."""
         if self._status is None:

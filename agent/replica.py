@@ -31,6 +31,7 @@ from .state import ENDED, StateFolder
 DRAIN_SECONDS = float(os.environ.get("MUSTER_DRAIN_SECONDS", "60"))
 HOPELESS_DRAIN_SECONDS = 3.0  # if no server ever answered
 NOBODY_ANSWERS = 78  # EX_CONFIG of sysexits.h, the exit code of pod_entry.py too
+LOOK_SECONDS = 0.2  # at processes that are not the agent's own children
 EOF_SECONDS = 2.0  # for what ranks wrote before they were killed
 LOST = "its agent was killed"
 
@@ -218,8 +219,12 @@ class Replica:
             self._turn(until=launcher.deadline)
             if launcher.deadline is not None and time.monotonic() >= launcher.deadline:
                 launcher.kill()
+        while self._has_grace(launcher):
+            self._turn(until=min(launcher.deadline or 0.0, time.monotonic() + LOOK_SECONDS))
+            launcher.reap()
         outcome = launcher.outcome()
         self._ranks.killed_at = time.time()
+        self._ranks.note_left()
         launcher.kill()
         if self._followed:
             self._followed.finish()
@@ -227,7 +232,15 @@ class Replica:
         launcher.reap()
         if self._is_port_taken(outcome):
             return failed("port taken", exit_code=outcome.exit_code)
+        if outcome.state == "succeeded" and not self._stop_reason and (reason := self._ranks.failure()):
+            return failed(reason, exit_code=1)
         return outcome
+
+    def _has_grace(self, launcher: Launcher) -> bool:
+        """Return whether what a stopped command left behind may go on: a shell ends at once, its trainer saves first."""
+        if launcher.deadline is None or time.monotonic() >= launcher.deadline:
+            return False
+        return launcher.has_group() or any(linux.is_alive(one.pid) for one in self._ranks.running())
 
     def _turn(self, *, until: float | None) -> None:
         ticks = [due for due in (stream.due() for stream in self._ranks.streams) if due is not None]

@@ -50,6 +50,7 @@ class Rank:
     was_signalled: bool = False  # its launcher signalled the whole process group to stop
     is_ended: bool = False
     has_failed: bool = False
+    is_left: bool = False  # it ran when the replica's command had ended, and was killed
 
     @property
     def has_number(self) -> bool:
@@ -80,6 +81,8 @@ class Ranks:
         self._loop, self._outbox, self._journal, self._is_stopping = loop, outbox, journal, is_stopping
         self._expected, self._is_elastic = expected, is_elastic
         self._ranks: dict[int, Rank] = {}
+        self._group: list[Rank] = []  # the last ones that one launcher started together,
+        self._group_id = (0, 0)  # its pid and how often it had restarted them before
         self.streams: list[Stream] = []
         self.killed_at = math.inf  # when the command had ended and what it left was killed, seconds since the epoch
         self.dropped = 0  # points that a full socket did not accept
@@ -110,6 +113,26 @@ class Ranks:
         rank.streams = [self.add_stream(fd, rank=rank.rank) for fd in fds]
         self._ranks[rank.rank] = rank
         self._running(rank, at=at)
+
+    def note_left(self) -> None:
+        """Mark ranks that still run although the replica's command has ended, before they are killed.
+
+        Not those whose launcher has ended: it left them, and they end with it.
+        """
+        for rank in self._open():
+            rank.is_left = bool(rank.launcher) and linux.is_alive(rank.launcher)
+
+    def failure(self) -> str:
+        """Return what went wrong with the ranks that were started last, empty if nothing did.
+
+        A command may end with 0 all the same: `torchrun train.py | tee log`, `|| true`, or a torchrun in the background.
+        """
+        for rank in self._group:
+            if rank.is_left:
+                return f"rank {rank.rank} was still running when the command ended with 0"
+            if rank.has_failed and not rank.was_signalled:
+                return f"rank {rank.rank} failed, although the command ended with 0"
+        return ""
 
     def named(self, number: int) -> int:
         """Return the number for a rank that a line of the launcher's output names; it runs from its first line on."""
@@ -173,9 +196,17 @@ class Ranks:
         peer.rank, peer.fds = rank, []
         before = self._ranks.get(rank.rank)
         # A launcher that restarts its ranks counts that; a shell that starts one launcher after another does not.
-        rank.restart = min(max(hello.get("restart") or 0, before.restart + 1 if before else 0), message_checks.LARGEST)
+        counted = hello.get("restart") or 0
+        rank.restart = min(max(counted, before.restart + 1 if before else 0), message_checks.LARGEST)
         self._ranks[rank.rank] = rank
+        if rank.launcher:
+            self._join_group(rank, started_by=(rank.launcher, counted))
         peer.welcome()
+
+    def _join_group(self, rank: Rank, *, started_by: tuple[int, int]) -> None:
+        if started_by != self._group_id:
+            self._group, self._group_id = [], started_by
+        self._group.append(rank)
 
     def _announce(self, peer: Peer, who: dict[str, Any]) -> None:
         placed = (

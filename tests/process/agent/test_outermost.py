@@ -1,0 +1,105 @@
+"""The replica's command is not the launcher of its ranks: a pipe, a shell's list, a script around torchrun."""
+
+import shlex
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from embedded.ports import free_port
+from tests.process.agent.bench import Bench, torch_env
+from tests.support import fake_torchrun
+from tests.support.fake_control_plane import FakeControlPlane
+from tests.support.patience import PATIENCE_SECONDS
+
+TORCHRUN = shlex.join([sys.executable, str(Path(fake_torchrun.__file__))])
+SCRIPT = """
+import os, sys, time
+rank, how = int(os.environ["RANK"]), sys.argv[1]
+print("rank", rank, flush=True)
+if how == "fails" and rank == 1:
+    sys.exit(3)
+if how == "stays":
+    open("here", "w").close()
+    time.sleep(600)
+if how == "once" and not os.path.exists(f"been-{rank}"):
+    open(f"been-{rank}", "w").close()
+    sys.exit(4 if rank == 1 else 0)
+"""
+SAVES = """
+import os, signal, sys, time
+def stop(*_):
+    time.sleep(1.5)
+    open("saved", "w").close()
+    sys.exit(0)
+signal.signal(signal.SIGTERM, stop)
+print("ready", flush=True)
+time.sleep(600)
+"""
+FAILED = "rank 1 failed, although the command ended with 0"
+LEFT = "rank 0 was still running when the command ended with 0"
+
+
+def ended(bench: Bench, line: str, *, framework: str = "torchrun") -> dict:
+    env = torch_env(0, nodes=1, port=free_port())
+    files = {"train.py": SCRIPT, "ok.py": "print('no torchrun here')"}
+    bench.run(["bash", "-c", line], files=files, env=env, processes=2, framework=framework)
+    status = bench.status()
+    return {name: status.get(name) for name in ("state", "exit_code", "reason")}
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (f"{TORCHRUN} train.py fails | cat", FAILED),
+        (f"{TORCHRUN} train.py fails || true", FAILED),
+        (f"{TORCHRUN} train.py fails; echo done", FAILED),
+        (f"trap 'exit 0' EXIT; {TORCHRUN} train.py fails", FAILED),
+        (f"{TORCHRUN} train.py ok; {TORCHRUN} train.py fails; true", FAILED),
+        (f"{TORCHRUN} train.py stays & while [ ! -e here ]; do sleep 0.05; done", LEFT),
+        (f"nohup setsid {TORCHRUN} train.py stays >/dev/null 2>&1 & while [ ! -e here ]; do sleep 0.05; done", LEFT),
+    ],
+)
+def test_a_command_that_hides_how_its_ranks_ended_has_failed(bench, line, reason):
+    end = ended(bench, line)
+    assert (end["state"], end["exit_code"]) == ("failed", 1)
+    assert end["reason"] in (reason, reason.replace("rank 0", "rank 1"))
+    assert bench.agents[0].returncode == 1, "the exit code of the pod's container"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"{TORCHRUN} train.py ok | cat",
+        f"{TORCHRUN} train.py once || {TORCHRUN} train.py once",
+        f"until {TORCHRUN} train.py once; do echo again; done",
+        f"{sys.executable} ok.py",
+        "true",
+        f"{TORCHRUN} train.py ok; sleep 600 & exit 0",
+    ],
+)
+def test_a_command_whose_last_ranks_succeeded_has_succeeded(bench, line):
+    assert ended(bench, line) == {"state": "succeeded", "exit_code": 0, "reason": ""}
+
+
+@pytest.mark.parametrize(
+    ("line", "framework"),
+    [
+        (f"{TORCHRUN} --nproc_per_node=1 save.py; echo after", "torchrun"),
+        (f"bash -c '{TORCHRUN} --nproc_per_node=1 save.py; true'", "torchrun"),
+        (f"{sys.executable} save.py; echo after", "plain"),
+    ],
+)
+def test_after_a_stop_the_trainer_has_its_grace_although_the_shell_ends_at_once(
+    bench: Bench, control_plane: FakeControlPlane, line, framework
+):
+    env = torch_env(0, nodes=1, port=free_port())
+    folder = bench.replica(["bash", "-c", line], files={"save.py": SAVES}, env=env, framework=framework, grace_seconds=60)
+    agent = bench.start(folder)
+    bench.wait_for(lambda: "ready" in control_plane.of().texts(0) + control_plane.of().texts(-1))
+    agent.terminate()
+    agent.wait(PATIENCE_SECONDS)
+    assert (folder / "code/saved").exists()
+    assert bench.status()["state"] == "failed" and bench.status()["signal"] == signal.SIGTERM
+    assert bench.carriers() == []
