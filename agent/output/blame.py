@@ -30,6 +30,16 @@ _CONNECTION = re.compile(
     rb"|ConnectionResetError|ConnectionRefusedError|ConnectionAbortedError|BrokenPipeError|connect\(\) timed out",
     re.IGNORECASE,
 )
+# An error of the rank's own: it cannot listen, bind or resolve, whatever its peers do (torch 2.15, Python, NCCL, glibc).
+_OWN = re.compile(
+    rb"failed to (listen|bind)|EADDRINUSE|Address already in use|EADDRNOTAVAIL|Cannot assign requested address"
+    rb"|Unable to find (interface|address) for|no socket interface found|Name or service not known"
+    rb"|Temporary failure in name resolution|\bgaierror\b",
+    re.IGNORECASE,
+)
+# torch's client of the store warns that it cannot resolve a name, and in the end reports only that it has timed out.
+_UNRESOLVED = re.compile(rb"addresses of \((\S+, \d+)\) cannot be retrieved \(gai error: -[23] ")
+_CONNECTS_TO = re.compile(rb"connect to [^(]{0,40}\((\S+, \d+)\)")
 TRACEBACK = b"Traceback (most recent call last):"
 _LINKS = (b"During handling of the above exception", b"The above exception was the direct cause")
 # These tracebacks do not end a process.
@@ -68,9 +78,12 @@ def last_words(
     if begin is not None and (signal is None or ended_at - tail[begin][0] <= ABORT_SECONDS):
         first = begin - 1 if begin and _HARMLESS.search(tail[begin - 1][1]) else begin
         found = [line for _, line in lines[first : first + _SENT_LINES]]
+    last = [line for _, line in stderr[-_LAST_LINES:]]
+    if (unresolved := _unresolved(stderr, found or last)) and unresolved not in last:
+        last = [unresolved, *last[1:]]
     return {
         "traceback": _text(found, _SENT_BYTES, is_end=False),
-        "stderr": _text([line for _, line in stderr[-_LAST_LINES:]], _SENT_BYTES // 4),
+        "stderr": _text(last, _SENT_BYTES // 4),
         "stdout": _text([line for _, line in stdout[-_LAST_LINES // 2 :]], _SENT_BYTES // 8),
     }
 
@@ -93,8 +106,18 @@ def blame(stderr: Sequence[Line], *, stdout: Sequence[Line] = (), signal: int | 
         message = [line for _, line in tail[-_LAST_LINES:]]
     else:
         message = _message([line for _, line in tail[begin + 1 :]])
-    is_connection_error = any(_CONNECTION.search(line) for line in message)
+    is_own = any(_OWN.search(line) for line in message) or _unresolved(stderr, message)
+    is_connection_error = not is_own and any(_CONNECTION.search(line) for line in message)
     return Blame(None if begin is None else tail[begin][0], is_connection_error)
+
+
+def _unresolved(stderr: Sequence[Line], message: Sequence[bytes]) -> bytes | None:
+    """Return the line that says that the address which the message names cannot be resolved; None if there is none."""
+    wanted = {found[1] for line in message if (found := _CONNECTS_TO.search(line))}
+    lines = (
+        line for _, line in reversed(stderr) if wanted and (found := _UNRESOLVED.search(line)) and found[1] in wanted
+    )
+    return next(lines, None)
 
 
 def _root(tail: Sequence[Line]) -> int | None:

@@ -110,7 +110,7 @@ def of_raised(raised: Raised) -> Classification:
     if found := ray_errors.kind(raised) or monarch_errors.kind(raised):
         return found
     if found := _CLASSES.get(name):
-        return _timed_out(found, message)
+        return _more_specific(found, message)
     if _is_of_a_worker(raised):
         return Kind.SIGNAL, Certainty.LIKELY
     if found := of_words(f"{raised.name}: {message}"):
@@ -131,8 +131,13 @@ def _own(raised: Raised) -> Classification:
     return (found[0], Certainty.LIKELY) if found and is_about_more else _SURE_OWN
 
 
-def _timed_out(found: Classification, message: str) -> Classification:
-    if found[0] is Kind.CONNECTION_LOST and (words := of_words(message)) and words[0] is Kind.COMM_TIMEOUT:
+def _more_specific(found: Classification, message: str) -> Classification:
+    """Return what the message of a lost connection says: a timeout, or an address of the process's own."""
+    if (
+        found[0] is Kind.CONNECTION_LOST
+        and (words := of_words(message))
+        and words[0] in (Kind.COMM_TIMEOUT, Kind.CONFIG)
+    ):
         return words
     return found
 

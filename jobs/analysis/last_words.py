@@ -18,6 +18,11 @@ PYTHONS_OWN = 1  # exit code of an interpreter that was ended by an exception
 KEPT = 512  # cached readings of texts: those of a few attempts, at most some 20 MB
 _SURE, _LIKELY = Certainty.SURE, Certainty.LIKELY
 _WHERE = re.compile(r"^\[[^\]\n]{1,300}\.(?:cc|cpp|cu|h|hpp):\d+\] ")  # gloo and c10d begin with a source location
+# torch's client of the store, and the warning of the same process above it.
+_CONNECTS_TO = re.compile(r"connect to [^(]{0,40}\((\S{1,300}, \d{1,5})\)")
+_UNRESOLVED = re.compile(
+    r"addresses of \((\S{1,300}, \d{1,5})\) cannot be retrieved \(gai error: -[23] - ([^)]{1,80})\)"
+)
 
 
 @dataclass(frozen=True)
@@ -57,6 +62,8 @@ def judged(output: LastOutput, exit_code: int | None, signal: int | None) -> tup
             return f"{words[:250]} (after {_headline(chain)[:140]})", _of_final_lines(below, chain)
         if waited := ray_errors.of_waiting(chain.raised[0], output.stderr):
             return waited
+        if unresolved := _of_unresolved_name(chain, output.stderr):
+            return unresolved
         return _headline(chain), _of_printed_chain(chain, output, exit_code)
     found = (
         _of_signal(output, found_signal) if found_signal is not None else _of_exit(_beside(output, chain), exit_code)
@@ -64,6 +71,17 @@ def judged(output: LastOutput, exit_code: int | None, signal: int | None) -> tup
     if chain is not None and chain.is_harmless and not found[0] and found_signal is None:
         return _headline(chain), _of_printed_chain(chain, output, exit_code)
     return found
+
+
+def _of_unresolved_name(chain: Chain, stderr: Sequence[str]) -> tuple[str, Classification] | None:
+    """Judge a client of torch's store that timed out because it cannot resolve its server's name: only a warning says so."""
+    place = _CONNECTS_TO.search(chain.raised[0].message)
+    reasons = (_UNRESOLVED.search(line) for line in reversed(stderr)) if place else ()
+    reason = next((one for one in reasons if one and place and one[1] == place[1]), None)
+    if reason is None:
+        return None
+    host, _, port = reason[1].partition(", ")
+    return f"cannot resolve {host}, to connect to its port {port}: {reason[2]}", (Kind.CONFIG, Certainty.SURE)
 
 
 def is_from_hook(output: LastOutput, chain: Chain) -> bool:

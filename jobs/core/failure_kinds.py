@@ -80,6 +80,16 @@ _WORDS: tuple[tuple[Kind, Certainty, re.Pattern[str]], ...] = (
         r"cannot open shared object file", r"undefined symbol: ", r"version [`']?(GLIBC|GLIBCXX|CXXABI)\S{0,20}' not found",
         r"^\S{0,300}: No module named \S", r"Error while finding module specification for",
     )),
+    # The process's own address: before all that is said about peers.
+    (Kind.CONFIG, Certainty.SURE, _any(
+        r"server socket has failed to (listen|bind)", r"\bEADDRINUSE\b", r"Address already in use", r"\bEADDRNOTAVAIL\b",
+        r"Cannot assign requested address", r"Unable to find (interface|address) for", r"no socket interface found",
+        r"error while attempting to bind on address",
+    )),
+    (Kind.CONFIG, Certainty.LIKELY, _any(
+        r"Temporary failure in name resolution", r"Name or service not known", r"\bgaierror\b", r"nodename nor servname",
+        r"getaddrinfo failed",
+    )),
     (Kind.COMM_TIMEOUT, Certainty.SURE, _any(
         r"Watchdog caught collective operation timeout", r"collective operation timeout", r"failed to pass monitoredBarrier",
         r"Timed out waiting \d{1,12} ?ms for", r"Application timeout caused pair closure", r"\bSocket ?Timeout\b",
@@ -98,7 +108,7 @@ _WORDS: tuple[tuple[Kind, Certainty, re.Pattern[str]], ...] = (
     )),
     (Kind.CONNECTION_LOST, Certainty.LIKELY, _any(
         r"ncclSystemError", r"Connection reset by (remote )?peer", r"Connection refused", r"Broken pipe", r"Connection timed out",
-        r"No route to host", r"Network is unreachable", r"Temporary failure in name resolution", r"Name or service not known",
+        r"No route to host", r"Network is unreachable",
         r"Max retries exceeded with url", r"Remote end closed connection", r"Server disconnected",
     )),
     (Kind.USER_CODE, Certainty.LIKELY, _any(

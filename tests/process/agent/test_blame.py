@@ -15,6 +15,20 @@ NCCL = (
     "Last error:\nsocketProgress: Connection closed by remote peer"
 )
 
+CANNOT_LISTEN = (
+    "torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address. "
+    "port: 12355, useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use"
+)
+CANNOT_BIND = (
+    "torch.distributed.DistNetworkError: The server socket has failed to bind. port: 80, useIpv6: 0, code: -13, "
+    "name: EACCES, message: permission denied"
+)
+NO_INTERFACE = (
+    "RuntimeError: [enforce fail at gloo/transport/tcp/device.cc:84] ifa != nullptr. Unable to find address for: ib7"
+)
+NO_NAME = "[W1127 19:37:18.958 socket.cpp:764] [c10d] The IPv6 network addresses of (no-such-host, 12399) cannot be retrieved (gai error: -2 - Name or service not known).\n"
+CANNOT_CONNECT = "torch.distributed.DistNetworkError: The client socket has timed out after 6000ms while trying to connect to ({}, 12399)."
+
 
 def lines(text: str) -> list[tuple[float, bytes]]:
     return [(float(number), line.encode()) for number, line in enumerate(text.split("\n"))]
@@ -39,6 +53,15 @@ def lines(text: str) -> list[tuple[float, bytes]]:
         (FRAMES + "ValueError: boom\nException in thread Thread-3:\n" + FRAMES + CLOSED, 0, False),
         ("step 1\nterminate called: NCCL watchdog: remote process exited or there was a network error", None, True),
         ("step 1\nstep 2", None, False),
+        # It cannot listen, bind or resolve: its own, whoever waits for it.
+        (FRAMES + CANNOT_LISTEN, 0, False),
+        (FRAMES + CANNOT_BIND, 0, False),
+        (FRAMES + NO_INTERFACE, 0, False),
+        (FRAMES + "OSError: [Errno 98] Address already in use", 0, False),
+        (FRAMES + "socket.gaierror: [Errno -3] Temporary failure in name resolution", 0, False),
+        (NO_NAME + FRAMES + CANNOT_CONNECT.format("no-such-host"), 1, False),
+        (NO_NAME + FRAMES + CANNOT_CONNECT.format("worker-0"), 1, True),
+        (FRAMES + CANNOT_CONNECT.format("worker-0"), 0, True),
         ("", None, False),
     ],
 )
@@ -122,3 +145,11 @@ def test_a_traceback_within_one_large_piece_is_kept_too() -> None:
     tail.add(text, count=text.count(b"\n"), at=1.0)
     found = last_words([*tail.error(), *tail.lines()], [], ended_at=1.0, signal=None)
     assert "ValueError: boom" in found["traceback"]
+
+
+def test_the_warning_about_a_name_is_sent_however_far_above_the_error_it_was_printed() -> None:
+    text = NO_NAME + "frame #0: c10::Error\n" * 60 + FRAMES + CANNOT_CONNECT.format("no-such-host")
+    sent = last_words(lines(text), [], ended_at=99.0, signal=None)["stderr"].split("\n")
+    assert sent[0] == NO_NAME.strip() and sent[-1].endswith("(no-such-host, 12399).")
+    text = NO_NAME + "frame #0: c10::Error\n" * 60 + FRAMES + CANNOT_CONNECT.format("worker-0")
+    assert "gai error" not in last_words(lines(text), [], ended_at=99.0, signal=None)["stderr"]

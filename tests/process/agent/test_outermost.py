@@ -95,7 +95,9 @@ def test_after_a_stop_the_trainer_has_its_grace_although_the_shell_ends_at_once(
     bench: Bench, control_plane: FakeControlPlane, line, framework
 ):
     env = torch_env(0, nodes=1, port=free_port())
-    folder = bench.replica(["bash", "-c", line], files={"save.py": SAVES}, env=env, framework=framework, grace_seconds=60)
+    folder = bench.replica(
+        ["bash", "-c", line], files={"save.py": SAVES}, env=env, framework=framework, grace_seconds=60
+    )
     agent = bench.start(folder)
     bench.wait_for(lambda: "ready" in control_plane.of().texts(0) + control_plane.of().texts(-1))
     agent.terminate()

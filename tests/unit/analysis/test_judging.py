@@ -586,3 +586,35 @@ def test_a_traceback_within_a_message_is_the_first_cause():
     assert (found.rank, found.kind) == (2, "user_code")
     assert found.headline == "rank 2: KeyError: 'x' (then RuntimeError: worker failed)"
     assert found.traceback[-1] == "KeyError: 'x'"
+
+
+UNRESOLVED = "[W1127 socket.cpp:764] [c10d] The IPv6 network addresses of (no-such-host, 12399) cannot be retrieved (gai error: -2 - Name or service not known)."
+CLIENT = "torch.distributed.DistNetworkError: The client socket has timed out after 6000ms while trying to connect to ({}, 12399)."
+OF_ITS_OWN_NETWORK = {
+    "listen": "torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address. port: 12355, useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use",
+    "bind": "torch.distributed.DistNetworkError: The server socket has failed to bind. port: 80, useIpv6: 0, code: -13, name: EACCES, message: permission denied",
+    "python": "OSError: [Errno 98] Address already in use",
+    "interface": "RuntimeError: [enforce fail at gloo/transport/tcp/device.cc:84] ifa != nullptr. Unable to find address for: ib7",
+    "resolve": "urllib.error.URLError: <urlopen error [Errno -2] Name or service not known>",
+}
+
+
+@pytest.mark.parametrize("error", OF_ITS_OWN_NETWORK.values(), ids=OF_ITS_OWN_NETWORK)
+def test_a_rank_that_cannot_listen_bind_or_resolve_is_named_and_not_the_one_that_waited_for_it(error):
+    waited = rank(1, raised(CLIENT.format("127.0.0.1")), at=9, is_connection_error=True)
+    found = judged(rank(0, raised(error), at=10), waited)
+    assert (found.rank, found.kind) == (0, "config")
+
+
+def test_a_name_that_cannot_be_resolved_is_the_error_of_the_rank_that_has_it():
+    own = raised(CLIENT.format("no-such-host"))
+    own = replace(own, stderr=(UNRESOLVED, *own.stderr))
+    found = judged(rank(0, raised(CLIENT.format("127.0.0.1")), at=9, is_connection_error=True), rank(1, own, at=10))
+    assert (found.rank, found.kind) == (1, "config")
+    assert (
+        found.headline == "rank 1: cannot resolve no-such-host, to connect to its port 12399: Name or service not known"
+    )
+
+
+def test_a_peer_that_never_listened_is_still_a_timeout():
+    assert judged(rank(0, raised(CLIENT.format("worker-0")), is_connection_error=True)).kind == "comm_timeout"
