@@ -89,9 +89,9 @@ def _checked(name: str, value: Any, *, source: str) -> Any:
     return value
 
 
-def _command(value: Any, *, source: str) -> list[str]:
+def _command(value: Any, *, source: str) -> str | list[str]:
     if isinstance(value, str):
-        return shlex.split(value)
+        return value  # the server splits it, by one rule for everything that submits
     if not isinstance(value, list):
         raise JobFileError(f"{source}: command must be a string or a list of strings")
     return [str(word) for word in value]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar, Union
@@ -56,8 +55,11 @@ def create_job(spec: Mapping[str, Any], *, key: str) -> Call[Job]:
 
 
 def job_spec(command: str | Sequence[str], **options: Any) -> dict[str, Any]:
-    """Return the body of a submission: only what was given, so that the server's defaults apply to the rest."""
-    words = shlex.split(command) if isinstance(command, str) else [os.fspath(word) for word in command]
+    """Return the body of a submission: only what was given, so that the server's defaults apply to the rest.
+
+    A command in one text is sent as it is: the server splits it, and refuses what only a shell understands.
+    """
+    words = command if isinstance(command, str) else [os.fspath(word) for word in command]
     return {"command": words, **_given(**options)}
 
 

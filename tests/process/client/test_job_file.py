@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from muster.commands.job_file import FIELDS, merged, read_env, read_job
@@ -26,7 +27,7 @@ secrets: [HF_TOKEN]
 def test_a_job_file_uses_the_fields_of_the_api_or_the_names_of_flags() -> None:
     assert read_job(JOB, source="job.yaml") == {
         "queue": "research",
-        "command": ["torchrun", "train.py", "--name", "two words"],
+        "command": 'torchrun train.py --name "two words"',
         "nodes": 2,
         "nproc_per_node": 4,
         "max_retries": 1,
@@ -34,6 +35,11 @@ def test_a_job_file_uses_the_fields_of_the_api_or_the_names_of_flags() -> None:
         "volumes": ("data:/data",),
         "secrets": ("HF_TOKEN",),
     }
+
+
+@pytest.mark.parametrize("command", ["python a.py && python b.py", "echo $HOME\npython a.py\n", "a.py  # a comment", ""])
+def test_a_command_is_left_to_the_server_which_says_what_only_a_shell_understands(command: str) -> None:
+    assert read_job(yaml.safe_dump({"command": command}), source="job.yaml") == {"command": command}
 
 
 def test_flags_win_and_environments_are_merged_by_variable() -> None:
