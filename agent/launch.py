@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
@@ -59,6 +60,38 @@ def resolve(
     if os.path.isfile(os.path.join(code, command[0])) and "/" in command[0]:
         return Refusal(NOT_EXECUTABLE, f"not executable: {command[0]}; chmod +x it, or name its interpreter")
     return Refusal(NOT_FOUND, f"command not found: {command[0]}{_hint(command[0], code=code)}")
+
+
+def not_started(path: str, error: OSError) -> str:
+    """Return why the system did not start this file, in words that name what is wrong with it."""
+    why = f"cannot start {path}: "
+    if error.errno not in (errno.ENOENT, errno.ENOEXEC) or not os.path.isfile(path):
+        return why + (error.strerror or str(error))
+    try:
+        with open(path, "rb") as file:
+            first = file.read(256)
+    except OSError:
+        first = b""
+    line, newline, _ = first.partition(b"\n")
+    if not line.startswith(b"#!"):
+        kind = (
+            ""
+            if first.startswith(b"\x7fELF")
+            else " and does not begin with #!; name its interpreter, such as bash FILE"
+        )
+        return why + (
+            f"it is no program of this machine{kind}" if error.errno == errno.ENOEXEC else "its loader is missing here"
+        )
+    interpreter = line[2:].strip().decode("utf-8", "replace")
+    if newline and line.endswith(b"\r"):
+        return (
+            why
+            + f"its first line names {interpreter} and ends as lines do on Windows (CRLF); convert it, for example with dos2unix"
+        )
+    return (
+        why
+        + f"its first line names {interpreter}, which is not here; correct it, or name another interpreter in the command"
+    )
 
 
 def missing_script(command: Sequence[str], *, framework: frameworks.Framework, code: str) -> str:

@@ -194,7 +194,7 @@ class Replica:
             with faultpoints.around("agent.spawn"):
                 self._launcher = Launcher(words, env=env, folder=self._folder, grace_seconds=grace, rank=rank)
         except OSError as error:
-            return failed(f"cannot start {words[0]}: {error.strerror}", exit_code=launch.NOT_EXECUTABLE)
+            return failed(launch.not_started(words[0], error), exit_code=launch.NOT_EXECUTABLE)
         self._journal.guardian = self._launcher.guardian
         if self._spec.is_rank:
             self._ranks.adopt(self._launcher.pid, fds=self._launcher.outputs, at=now)

@@ -234,3 +234,30 @@ def test_output_is_mirrored_with_rank_and_line_numbers(bench: Bench) -> None:
     agent = bench.start(bench.replica(["echo", "hello"], mirror=True))
     assert agent.communicate(timeout=PATIENCE_SECONDS)[0] == b"[-1:0] hello\n"
     assert bench.status()["state"] in ENDED
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (
+            b"#!/bin/bash\r\necho 1\r\n",
+            "its first line names /bin/bash and ends as lines do on Windows (CRLF); convert it",
+        ),
+        (b"#!/opt/conda/bin/python\nprint(1)\n", "its first line names /opt/conda/bin/python, which is not here"),
+        (
+            b"echo 1\n",
+            "it is no program of this machine and does not begin with #!; name its interpreter, such as bash FILE",
+        ),
+    ],
+)
+def test_a_script_that_exists_and_cannot_be_started_says_what_is_wrong_with_its_first_line(
+    bench: Bench, control_plane: FakeControlPlane, content: bytes, reason: str
+) -> None:
+    folder = bench.replica(["./run.sh"], files={"run.sh": ""})
+    script = folder / "code/run.sh"
+    script.write_bytes(content)
+    script.chmod(0o755)
+    bench.start(folder).wait(PATIENCE_SECONDS)
+    status = bench.status()
+    assert (status["state"], status["exit_code"]) == ("failed", 126)
+    assert reason in status["reason"]
