@@ -1,7 +1,8 @@
 """Decide admission: a snapshot of queues and pending jobs in, one decision per pending job out. Pure.
 
 First come, first served within one queue's quota: a job that does not fit makes those behind it wait, so that a large
-job cannot be starved by small ones. A job that waits for a name takes no quota and holds up nobody.
+job cannot be starved by small ones. A job that waits for a name takes no quota and holds up nobody, nor does one that is
+larger than the whole quota: it can never start.
 All arithmetic runs on the snapshot; all writes come after.
 """
 
@@ -70,7 +71,7 @@ def decide(queues: Iterable[QueueState], pending: Iterable[Pending]) -> list[Dec
         if isinstance(decision, Admit):
             taken = {**queue.taken, **dict.fromkeys(job.names, job.job)}
             states[queue.name] = replace(queue, used=add(queue.used, job.asked), taken=taken)
-        elif not job.names & queue.taken.keys():
+        elif fits(job.asked, queue.nominal) and not job.names & queue.taken.keys():
             blockers.append(job.job)
         decisions.append(decision)
     return decisions

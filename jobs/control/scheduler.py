@@ -18,7 +18,8 @@ from jobs.models import Job, JobEvent, in_order
 from queues import admission
 from queues.models import Queue
 
-# Waiting jobs considered at once per queue; jobs behind them could not start anyway while these wait.
+# Waiting jobs considered at once per queue; jobs behind them could not start anyway while these wait. As many that are
+# larger than the quota, which hold up nobody, get their reason beside them.
 HORIZON = 200
 
 
@@ -84,7 +85,9 @@ def _snapshot(
 
 
 def _waiting(queue: Queue) -> list[Job]:
-    return list(in_order(Job.objects.waiting().filter(queue=queue))[:HORIZON])
+    waiting = in_order(Job.objects.waiting().filter(queue=queue))
+    halves = (waiting.filter(slots__lte=queue.nominal), waiting.filter(slots__gt=queue.nominal))
+    return [job for half in halves for job in half[:HORIZON]]
 
 
 def _taken(cluster: str, names: Iterable[str]) -> dict[str, int]:

@@ -27,6 +27,7 @@ Q = QueueState("q", {"cpu": 4})
             [],
         ),
         ("higher priority goes first", Q, [job(1, 4), job(2, 4, priority=5)], [2]),
+        ("a job larger than the whole quota holds up nobody", Q, [job(1, 5), job(2, 3), job(3, 1)], [2, 3]),
         ("a closed queue admits nothing", QueueState("q", {"cpu": 4}, is_open=False), [job(1, 1)], []),
         ("a full queue admits nothing", QueueState("q", {"cpu": 4}, {"cpu": 4}), [job(1, 1)], []),
     ],
