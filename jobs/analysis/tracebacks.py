@@ -182,7 +182,7 @@ def _blocks(text: Sequence[str], prefixes: Sequence[str]) -> list[_Block]:
             if _HEAD.match(text[at]):
                 block = _read_block(text, prefixes, at)
             elif _RICH_HEAD.match(text[at].strip()):
-                block = _read_rich(text, at)
+                block = _read_rich(text, prefixes, at)
         elif text[at].startswith('  File "'):
             block = _read_syntax(text, at)
         elif _is_remote(text[at]):
@@ -310,15 +310,28 @@ def _read_syntax(text: Sequence[str], begin: int) -> _Block | None:
     return None
 
 
-def _read_rich(text: Sequence[str], begin: int) -> _Block | None:
-    """Read a traceback drawn by the library rich: a box of frames, the error below."""
+def _read_rich(text: Sequence[str], prefixes: Sequence[str], begin: int) -> _Block | None:
+    """Read a traceback drawn by the library rich: a box of frames, the error below, wrapped at the width of the box."""
     among = range(begin + 1, min(begin + RICH_LINES, len(text)))
     end = next((at for at in among if _RICH_END.match(text[at].strip())), None)
     if end is None or end + 1 >= len(text) or not (raised := _RAISED.match(text[end + 1].strip())):
         return None
     places = (re.match(r"^│ (\S+):(\d+) in (\S+)", line.strip()) for line in text[begin:end])
     frames = tuple((one[1], one[3], "") for one in places if one)
-    return _Block(begin, end + 2, Raised(raised[1], raised[2] or "", frames))
+    last = _message_end(text, prefixes, end + 1, margin="", most=message_lines(raised[1]))
+    message = _unwrapped(
+        [raised[2] or "", *text[end + 2 : last]], first=len(raised[1]) + 2, width=len(text[begin].strip())
+    )
+    return _Block(begin, last, Raised(raised[1], message, frames))
+
+
+def _unwrapped(lines: Sequence[str], *, first: int, width: int) -> str:
+    """Join lines that were wrapped at `width` between words; `first` characters stood before the first one."""
+    text, used = lines[0].rstrip(), first + len(lines[0].rstrip())
+    for line in lines[1:]:
+        is_wrapped = line.strip() and used + 1 + len(line.split()[0]) > width
+        text, used = f"{text}{' ' if is_wrapped else chr(10)}{line.rstrip()}", len(line.rstrip())
+    return text.rstrip()
 
 
 def _belongs(text: Sequence[str], first: _Block, second: _Block) -> bool:

@@ -279,3 +279,22 @@ def test_two_consecutive_tracebacks_are_two_chains():
     text = [*lines(PLAIN), *lines(DURING)]
     assert [one.short_name for one in tracebacks.last_chain(text).raised] == ["KeyError", "ValueError"]
     assert len(tracebacks.chains(text)) == 2
+
+
+BOX = """
+╭──────────── Traceback (most recent call last) ────────────╮
+│ /code/train.py:27 in load                                  │
+╰────────────────────────────────────────────────────────────╯
+ValueError: checkpoint has 40 layers but the model that the
+configuration describes has 48
+  encoder: 12
+"""
+
+
+def test_a_message_below_a_box_is_whole_without_the_breaks_of_its_width():
+    (raised,) = tracebacks.last_chain(BOX.strip().split("\n")).raised
+    assert (
+        raised.message
+        == "checkpoint has 40 layers but the model that the configuration describes has 48\n  encoder: 12"
+    )
+    assert raised.words.endswith("that the configuration describes has 48")
