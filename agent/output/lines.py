@@ -4,19 +4,22 @@ from __future__ import annotations
 
 LINE_LIMIT_BYTES = 1 << 20
 CUT = "…".encode()  # marks a line that continues in the next one
-UPDATE_SECONDS = 1.0  # a progress bar becomes a line this often
+UPDATE_SECONDS = 1.0  # a progress bar becomes a line this often, and an unfinished line for the first time
 
 
 class Splitter:
     """Split one stream.
 
-    Text before a carriage return is an update of the same line: only the last one becomes a line.
+    Text before a carriage return is an update of the same line: only the last one becomes a line. An unfinished line is
+    shown while it waits for its end, such as a prompt, and again as a whole when it has ended. One that grows is shown
+    after twice the time as before: dots that are printed for hours must not fill the log.
     """
 
     def __init__(self, rest: bytes = b"", shown: bytes = b"") -> None:
         self._rest = rest  # what came after the last newline
         self._shown = shown  # the update that already became a line
-        self._since: float | None = None  # when the progress bar that was not shown yet began
+        self._since: float | None = None  # when what was not shown yet of an unfinished line began
+        self._pause = UPDATE_SECONDS  # from then until it is shown
 
     def halves(self) -> tuple[bytes, bytes]:
         """Return all state kept between two pieces: another splitter made from it continues here."""
@@ -28,6 +31,7 @@ class Splitter:
         # Most output is plain: whole lines, copied without inspecting each of them.
         if at and len(self._rest) + len(piece) < LINE_LIMIT_BYTES and not (self._shown or self._is_bar(piece)):
             whole, self._rest = self._rest + piece[:at], piece[at:]
+            self._since, self._pause = now if self._rest else None, UPDATE_SECONDS
             return whole
         return _text(self._split(piece, now=now))
 
@@ -38,20 +42,21 @@ class Splitter:
         whole, newline, self._rest = (self._rest + piece).rpartition(b"\n")
         lines = self._finished(whole) if newline else []
         self._shorten()
-        # A return at the very end may be the first half of "\r\n".
-        if self._since is None and b"\r" in self._rest[:-1]:
+        if self._since is None and self._rest:
             self._since = now
         return lines + self._overlong()
 
     def due(self) -> float | None:
-        """Return when `tick` should be called, in seconds; None while no progress bar is pending."""
-        return None if self._since is None else self._since + UPDATE_SECONDS
+        """Return when `tick` should be called, in seconds; None while nothing is to be shown."""
+        return None if self._since is None else self._since + self._pause
 
     def tick(self, *, now: float) -> bytes:
-        """Return the progress bar's current state as a line, if one is due."""
-        if self._since is None or now < self._since + UPDATE_SECONDS:
+        """Return the unfinished line as it is now, a progress bar's last state, if that is due."""
+        if self._since is None or now < self._since + self._pause:
             return b""
         self._since = None
+        if b"\r" not in self._rest:
+            self._pause *= 2
         text = _last_update(self._rest)
         if not text or text == self._shown:
             return b""
@@ -70,7 +75,7 @@ class Splitter:
             lines = [_last_update(line) for line in lines]
         if self._shown and lines[0] == self._shown:
             del lines[0]
-        self._shown, self._since = b"", None
+        self._shown, self._since, self._pause = b"", None, UPDATE_SECONDS
         if len(whole) > LINE_LIMIT_BYTES:
             lines = [part for line in lines for part in _cut(line)]
         return lines

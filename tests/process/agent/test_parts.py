@@ -61,6 +61,29 @@ def test_a_progress_bar_gives_one_line_a_second_and_no_duplicate() -> None:
     assert splitter.feed(b"\nnext\n", now=2.4) == text(b"next") and splitter.end() == b""
 
 
+def test_an_unfinished_line_is_shown_after_a_second_and_once_more_when_it_ends() -> None:
+    splitter = lines.Splitter()
+    assert splitter.feed(b"loading\nwaiting for lock ... ", now=0.1) == text(b"loading") and splitter.due() == 1.1
+    assert splitter.tick(now=1.0) == b"" and splitter.tick(now=1.1) == text(b"waiting for lock ... ")
+    assert splitter.due() is None
+    assert splitter.feed(b"done\nnext\n", now=60.0) == text(b"waiting for lock ... done", b"next")
+
+
+def test_an_unfinished_line_that_ends_unchanged_is_shown_once() -> None:
+    splitter = lines.Splitter()
+    splitter.feed(b"a prompt: ", now=0.0)
+    assert splitter.tick(now=1.0) == text(b"a prompt: ")
+    assert splitter.feed(b"\n", now=2.0) == b"" and splitter.end() == b""
+
+
+def test_a_line_that_grows_for_an_hour_is_shown_a_few_times() -> None:
+    splitter, shown = lines.Splitter(), []
+    for second in range(3600):
+        splitter.feed(b".", now=float(second))
+        shown += [splitter.tick(now=float(second))]
+    assert [len(one) - 1 for one in shown if one][:4] == [2, 5, 10, 19] and len([one for one in shown if one]) < 13
+
+
 def test_a_progress_bar_that_never_ends_takes_bounded_memory() -> None:
     splitter = lines.Splitter()
     for number in range(100_000):
