@@ -43,8 +43,14 @@ def _write_csv(found: list[Series]) -> None:
     out.writerow(("series", "rank", "at_ms", "step", "value"))
     for one in found:
         out.writerows(
-            (printable(one.name), one.rank, point.at_ms, _text(point.step), _text(point.value)) for point in one.points
+            (_cell(one.name), one.rank, point.at_ms, _text(point.step), _text(point.value)) for point in one.points
         )
+
+
+def _cell(name: str) -> str:
+    """Return a name that no spreadsheet takes for a formula: a job chooses it, somebody else opens the file."""
+    text = printable(name)
+    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
 
 
 def _row(one: Series) -> tuple[object, ...]:

@@ -246,6 +246,11 @@ def test_an_expired_revoked_or_forged_token_is_refused(client, people):
     assert Api(client, text + "x").get("/me").status_code == 401
 
 
+def test_the_schemas_version_is_no_ones_to_choose(api):
+    answer = api.get("/schema?version=2%0a&format=json")
+    assert answer.status_code == 200 and "\n" not in answer["Content-Disposition"]
+
+
 def test_the_schema_is_complete(api):
     schema = api.get("/schema").content.decode()
     for path in ("/jobs/{id}/logs", "/workspaces", "/queues", "/login", "/me"):

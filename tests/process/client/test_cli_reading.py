@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from typing import Any
 
@@ -181,6 +182,14 @@ def test_a_value_that_is_not_finite_is_marked(run: Run, server: FakeMuster) -> N
 
     assert run("metrics", 1).stdout.splitlines()[1].split() == ["loss", "0", "2", "2", "not", "finite", "2", "2"]
     assert run("metrics", 1, "--csv").stdout.splitlines()[2] == "loss,0,2,2,"
+
+
+def test_no_name_of_a_series_is_a_formula_in_a_spreadsheet(run: Run, server: FakeMuster) -> None:
+    names = ["=cmd|' /C calc'!A0", "+1", "-1", "@SUM(1)", "loss"]
+    series = [{"name": one, "rank": 0, "points": [[1, 1, 2.0]]} for one in names]
+    server.answer = lambda seen: (200, {"series": series}, {})  # type: ignore[method-assign]
+    written = list(csv.reader(run("metrics", 1, "--csv").stdout.splitlines()))[1:]
+    assert [row[0] for row in written] == [f"'{one}" for one in names[:4]] + ["loss"]
 
 
 def test_the_page_of_a_job_can_be_opened(run: Run, server: FakeMuster, monkeypatch: pytest.MonkeyPatch) -> None:
