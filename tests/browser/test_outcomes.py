@@ -104,3 +104,22 @@ def test_a_failed_refresh_marks_the_page_as_stale(open_job):
     still_the_page(page, job)
     page.locator(".rank-links a", has_text="3").click()
     expect(page.locator("#outcome")).to_contain_text("“3” cannot be shown: it does not exist, or you may not see it.")
+
+
+@pytest.mark.parametrize("count", [1, 12])
+def test_chosen_jobs_are_cancelled_with_the_mouse(page, lab, count):
+    """The question must lie where the pointer is: a click by its selector would scroll to what is clipped."""
+    jobs = [lab.submit(nodes=1, nproc_per_node=1) for _ in range(count)]
+    page.set_viewport_size({"width": 1280, "height": 1000})
+    page.goto("/jobs")
+    page.locator(".c-pick input").first.check()
+    page.locator("#confirm-bulk summary").click()
+    button = page.locator("#confirm-bulk button")
+    expect(button).to_be_visible()
+    box = button.bounding_box()
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    assert page.evaluate("([x, y]) => document.elementFromPoint(x, y)?.textContent", [x, y]) == "Cancel them"
+    page.mouse.click(x, y)
+    expect(page.locator("body")).to_contain_text("cancelled")
+    jobs[-1].refresh_from_db()
+    assert jobs[-1].cancel_requested_at or jobs[-1].phase == "cancelled"
