@@ -97,14 +97,18 @@ class Launcher:
             return False
         return True
 
+    def left(self) -> list[int]:
+        """Return the living processes that this replica started, whatever their parents are now."""
+        found = {*linux.descendants(os.getpid()), *linux.marked(self._marks)} - {self.guardian.pid}
+        return [pid for pid in found if linux.is_alive(pid)]
+
     def kill(self) -> None:
-        """Send SIGKILL to everything that this replica started, whatever its parent is now."""
+        """Send SIGKILL to everything that this replica started."""
         if self._status is None:
             with contextlib.suppress(OSError):
                 os.killpg(self._process.pid, signal.SIGKILL)
         for _ in range(5):  # a killed process may just have forked
-            found = {*linux.descendants(os.getpid()), *linux.marked(self._marks)} - {self.guardian.pid}
-            left = [pid for pid in found if linux.is_alive(pid)]
+            left = self.left()
             if not left:
                 return
             linux.kill(left)

@@ -15,6 +15,7 @@ from typing import Any
 from . import faultpoints, frameworks, launch, linux, names, port
 from .code.fetching import Fetching
 from .control import ControlPlane
+from .frameworks import torchrun
 from .launcher import Launcher, Outcome, failed
 from .loop import Loop
 from .output.followed import Followed
@@ -34,6 +35,7 @@ NOBODY_ANSWERS = 78  # EX_CONFIG of sysexits.h, the exit code of pod_entry.py to
 LOOK_SECONDS = 0.2  # at processes that are not the agent's own children
 EOF_SECONDS = 2.0  # for what ranks wrote before they were killed
 LOST = "its agent was killed"
+STILL_LAUNCHING = "torchrun was still starting its ranks when the command ended with 0"
 
 
 def run(path: str) -> int:
@@ -225,6 +227,7 @@ class Replica:
         outcome = launcher.outcome()
         self._ranks.killed_at = time.time()
         self._ranks.note_left()
+        is_launching = not self._ranks.any_seen() and any(map(torchrun.is_one, launcher.left()))
         launcher.kill()
         if self._followed:
             self._followed.finish()
@@ -232,8 +235,9 @@ class Replica:
         launcher.reap()
         if self._is_port_taken(outcome):
             return failed("port taken", exit_code=outcome.exit_code)
-        if outcome.state == "succeeded" and not self._stop_reason and (reason := self._ranks.failure()):
-            return failed(reason, exit_code=1)
+        if outcome.state == "succeeded" and not self._stop_reason:
+            reason = self._ranks.failure() or (STILL_LAUNCHING if is_launching else "")
+            return failed(reason, exit_code=1) if reason else outcome
         return outcome
 
     def _has_grace(self, launcher: Launcher) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
 import shlex
 import sys
 from typing import Dict, List, Optional, Sequence
@@ -16,6 +17,18 @@ MODULE = "torch.distributed.run"  # what the torchrun command runs (its entry po
 # Flags without a value (torch/distributed/run.py, get_args_parser).
 _BARE_FLAGS = {"standalone", "virtual-local-rank", "h", "help", "v"}
 _NO_SCRIPT_FLAGS = {"m", "module", "no-python", "run-path"}
+
+
+_WORD = re.compile(rb"(?:.*[/_])?torchrun(?:\.py)?\Z|torch\.distributed\.(?:run|launch)\Z", re.DOTALL)
+
+
+def is_one(pid: int) -> bool:
+    """Return whether this process is a torchrun, by its command line."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return any(_WORD.match(word) for word in file.read().split(b"\0")[:6])
+    except OSError:
+        return False
 
 
 class Torchrun(Framework):

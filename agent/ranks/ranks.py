@@ -119,8 +119,8 @@ class Ranks:
 
         Not those whose launcher has ended: it left them, and they end with it.
         """
-        for rank in self._open():
-            rank.is_left = bool(rank.launcher) and linux.is_alive(rank.launcher)
+        for rank in self._group:
+            rank.is_left = not rank.is_ended and linux.is_alive(rank.launcher)
 
     def failure(self) -> str:
         """Return what went wrong with the ranks that were started last, empty if nothing did.
