@@ -9,6 +9,8 @@ from tests.browser.conftest import new_context
 from tests.browser.test_pages import live
 from tests.support import seed
 
+pytestmark = pytest.mark.ci
+
 WIDTHS, THEMES = (1440, 1024, 821, 390), ("light", "dark")
 LOOKS = [
     pytest.param(width, theme, marks=() if theme == "light" and width == 1440 else pytest.mark.full)

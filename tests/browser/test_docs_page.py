@@ -1,6 +1,9 @@
 """/api/docs in a real Chromium: every operation is listed, without a violation of the content security policy."""
 
+import pytest
 from playwright.sync_api import expect
+
+pytestmark = pytest.mark.ci
 
 
 def test_the_documentation_lists_every_operation_under_our_policy(page, site):

@@ -5,10 +5,13 @@ import re
 from pathlib import Path
 
 import pyotp
+import pytest
 from playwright.sync_api import expect
 
 from accounts.models import SecondFactor
 from tests.browser.conftest import new_context
+
+pytestmark = pytest.mark.ci
 
 RIGHT = "owner-has-a-password"
 

@@ -2,7 +2,7 @@
 
     mark             quick  ci  all  soak
     none               x     x   x
-    ci                       x   x          needs pods or a whole installation, or some 20 seconds of CPU
+    ci                       x   x          needs pods, an installation, processes of muster-server, torch, or 20 seconds of CPU
     full                         x          a promise that others nearly show, or whose setting costs minutes
     soak(guards=..)              (x)  x     repetitions of a race, matrices, whole corpora
 

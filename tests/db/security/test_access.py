@@ -198,6 +198,7 @@ def verify(
             assert SECRET not in said, f"{who} reads what is not theirs: {method} {pattern}"
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("door", sorted({one.door for one in TABLE.values()}))
 def test_every_client_on_every_route(world, door, monkeypatch):
     """One set of objects per door, because making it takes longer than the requests; every change is rolled back."""

@@ -28,6 +28,8 @@ from tests.support.builders import batch, identity, log_item
 from tests.support.patience import PATIENCE_SECONDS
 from tests.support.site import Site, serve
 
+pytestmark = pytest.mark.ci
+
 POOL = 8  # connections of the web process, the default
 SHORT = "2"  # seconds for the database, with a stopped Postgres; changes nothing else
 BEGAN = 1_763_700_000

@@ -12,6 +12,8 @@ from jobs.frameworks.monarch import BOOTSTRAP
 from tests.process.agent.bench import Bench
 from tests.support.patience import PATIENCE_SECONDS
 
+pytestmark = pytest.mark.ci
+
 BIN = str(Path(sys.executable).parent)
 # As Monarch's own examples: a job that finds its hosts by the name of their mesh.
 SCRIPT = """

@@ -12,6 +12,8 @@ from tests.process.agent.bench import ENDED, Bench
 from tests.support.fake_control_plane import FakeControlPlane, Received
 from tests.support.patience import PATIENCE_SECONDS
 
+pytestmark = pytest.mark.ci
+
 BIN = str(Path(sys.executable).parent)
 DRIVER = """
 import os, socket, sys, time

@@ -62,7 +62,7 @@ def wait_ended(bench: Bench, *indices: int) -> None:
 @pytest.mark.parametrize(
     ("launcher", "script"),
     [
-        (("torchrun",), TRAIN),
+        pytest.param(("torchrun",), TRAIN, marks=pytest.mark.ci),
         pytest.param((sys.executable, "-m", "torch.distributed.launch", "--use_env"), PRINTS, marks=pytest.mark.full),
     ],
     ids=["torchrun", "torch.distributed.launch"],

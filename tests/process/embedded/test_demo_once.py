@@ -25,7 +25,7 @@ from tests.support.patience import until
         pytest.param([], 2, 4, marks=pytest.mark.full, id="torchrun"),
         pytest.param(["--framework", "ray"], 3, 0, marks=pytest.mark.full, id="ray"),
         pytest.param(["--framework", "monarch"], 3, 4, marks=pytest.mark.full, id="monarch"),
-        pytest.param(["--light"], 4, 4, id="plain"),
+        pytest.param(["--light"], 4, 4, marks=pytest.mark.ci, id="plain"),
     ],
 )
 def test_the_demo_once_runs_its_sample_job_and_ends_with_one_line_of_json(tmp_path, options, replicas, ranks):

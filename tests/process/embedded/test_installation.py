@@ -21,11 +21,13 @@ def muster_cli(muster: Installation, *arguments: str) -> subprocess.CompletedPro
     return subprocess.run(argv, env=muster.env, text=True, capture_output=True, check=False)
 
 
+@pytest.mark.ci
 def test_it_answers_and_all_its_processes_run(muster):
     assert status(f"{muster.url}/readyz") == 200
     assert set(muster.pids) == {"supervisor", "postgres", "redis", "web", "tasks", "beat", "watcher"}
 
 
+@pytest.mark.ci
 def test_bin_muster_is_logged_in_and_there_is_a_queue(muster):
     assert "admin" in muster_cli(muster, "whoami").stdout
     (queue,) = json.loads(muster_cli(muster, "queues", "-o", "json").stdout)
@@ -33,16 +35,19 @@ def test_bin_muster_is_logged_in_and_there_is_a_queue(muster):
     assert queue["nominal"] >= 1
 
 
+@pytest.mark.ci
 def test_a_foreign_host_name_is_refused(muster):
     assert status(f"{muster.url}/login", Host="evil.example") == 400
 
 
+@pytest.mark.ci
 def test_a_second_start_prints_the_url_and_exits_with_0(muster):
     said = demo(muster.folder)
     assert said.returncode == 0
     assert muster.url in said.stdout
 
 
+@pytest.mark.ci
 def test_files_in_the_data_folder_are_private_to_their_owner(muster):
     for name in ("secrets.json", "instance.json", "cli.json", "running.json"):
         assert (muster.folder / name).stat().st_mode & 0o077 == 0

@@ -2,10 +2,13 @@
 
 import os
 
+import pytest
 from muster import Client
 
 from tests.support.machine import need
 from tests.support.patience import until
+
+pytestmark = pytest.mark.ci
 
 SPY = """
 import os, glob, subprocess

@@ -50,6 +50,7 @@ def test_folders_of_other_states_are_cleared_but_for_a_few(tmp_path, environ, mo
     assert {path.name for path in root.parent.iterdir()} == {root.name, *ours[: static_files.KEPT], *theirs}
 
 
+@pytest.mark.ci
 def test_an_installation_serves_them_compressed_and_for_good(muster):
     page = urllib.request.urlopen(f"{muster.url}/login", timeout=60).read().decode()
     (path,) = re.findall(r'href="(/static/muster\.[0-9a-f]{12}\.css)"', page)

@@ -12,6 +12,8 @@ from tests.process.embedded import jobs
 from tests.process.embedded.world import children, demo, post, sign_in, status
 from tests.support.patience import until
 
+pytestmark = pytest.mark.ci
+
 OWN = "four unrelated brown llamas"
 
 

@@ -9,6 +9,8 @@ import pytest
 from tests.process.server.conftest import CLUSTERS, ROOT, Database, Server, in_django
 from tests.support.archives import edited, of_release_before
 
+pytestmark = pytest.mark.ci
+
 GOES_ON = "SELECT attempt_floor - attempt, lease_owner, lease_expires_at FROM jobs_job WHERE finished_at IS NULL"
 CUT_OFF = """
     import os

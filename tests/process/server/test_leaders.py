@@ -2,6 +2,8 @@
 
 import pytest
 
+pytestmark = pytest.mark.ci
+
 
 @pytest.mark.parametrize("role", ["beat", "watcher"])
 def test_one_of_several_leads_and_the_others_take_over(server, database, role):

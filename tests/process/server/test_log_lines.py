@@ -5,11 +5,14 @@ import subprocess
 import sys
 
 import httpx
+import pytest
 
 from controlplane.operations import processes
 from tests.process.server.conftest import ROOT, Process
 from tests.support import kube_away
 from tests.support.patience import until
+
+pytestmark = pytest.mark.ci
 
 
 def answered(port: int, path: str = "/healthz") -> int:

@@ -1,10 +1,13 @@
 """Each process serves its metrics at a port of its own, and goes on if it cannot."""
 
 import httpx
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from embedded.ports import free_port
 from tests.support.patience import until
+
+pytestmark = pytest.mark.ci
 
 
 def scraped(port: int) -> dict[tuple[str, frozenset], float]:

@@ -11,6 +11,8 @@ from tests.process.server.conftest import CLUSTERS
 from tests.process.server.redis_that_refuses import PASSWORD, redis_that_refuses
 from tests.support.patience import until
 
+pytestmark = pytest.mark.ci
+
 REFUSALS = {
     "WRONGPASS": "it refuses the user or the password of REDIS_URL",
     "NOPERM": "it does not let the user of REDIS_URL do what Muster needs: ACL SETUSER NAME on ~* &* +@all",

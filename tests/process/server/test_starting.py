@@ -12,6 +12,8 @@ from common.db.leadership import KEYS, NAMESPACE
 from tests.process.server.conftest import in_django
 from tests.support.patience import until
 
+pytestmark = pytest.mark.ci
+
 
 def answers(server, path: str = "/healthz") -> bool:
     try:

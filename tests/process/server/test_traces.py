@@ -7,9 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import httpx
+import pytest
 
 from tests.support.collector import Collector, Span, collect
 from tests.support.patience import until
+
+pytestmark = pytest.mark.ci
 
 REQUEST = "request-of-the-test"
 PARAMETER = re.compile(r"%(\(\w+\))?s")  # as a statement has it, without the value
