@@ -39,8 +39,8 @@ SLOW_SECONDS = 4.0  # a test that takes longer is listed at the end of its lane'
 # For each size: lanes that it leaves out, and in words what else.
 SIZES = {
     "quick": (
-        {one for one in LANES if one.startswith(("cluster", "system"))},
-        "tests/cluster and tests/system, and what is marked ci, full or soak",
+        {one for one in LANES if one.startswith(("cluster", "system", "process/server"))},
+        "tests/cluster, tests/system and tests/process/server, and what is marked ci, full or soak",
     ),
     "ci": (set[str](), "what is marked full or soak"),
     "all": (set[str](), "soak tests whose guards are as they were; bin/test --soak runs all"),
