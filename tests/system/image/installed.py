@@ -319,7 +319,8 @@ def numbers(client: Client, job: int) -> list[int]:
     return [int(line.text.split()[1]) for line in client.logs(job) if line.text.startswith("line ")]
 
 
-def are_ready(installed: Installed, *, count: int = 7) -> bool:
+def are_ready(installed: Installed, *, count: int = len(PROCESSES)) -> bool:
+    """Return whether `count` pods of our processes are there, and all of them ready."""
     found = [one for part in PROCESSES for one in installed.pods(component=part)]
     return len(found) == count and all(
         any(said["type"] == "Ready" and said["status"] == "True" for said in one["status"].get("conditions", []))

@@ -78,7 +78,7 @@ def test_jobs_run_through_a_rollback_and_the_loss_of_every_pod(installed, contex
     _, password = install(installed, "--set allowedHosts={" + installed.node.cable.node + "}")
     two = {f"{part}__replicas": "2" for part in ("web", "tasks", "watcher")}
     installed.upgrade(tag="0.1.0", **two)
-    until(lambda: are_ready(installed), installed.states)
+    until(lambda: are_ready(installed, count=7), installed.states)
     with reached(installed):
         client = Client(installed.url, first_token(installed.url, password))
         job = _counting(client)
@@ -92,7 +92,7 @@ def test_jobs_run_through_a_rollback_and_the_loss_of_every_pod(installed, contex
             installed.admin.request(
                 "DELETE", f"/api/v1/namespaces/{SPACE}/pods/{victim}", json={"gracePeriodSeconds": 0}
             ).raise_for_status()
-        until(lambda: are_ready(installed), installed.states)
+        until(lambda: are_ready(installed, count=7), installed.states)
         _goes_on_without_a_gap(client, job)
         client.cancel(job.id)
         until(lambda: client.job(job.id).phase == "cancelled", lambda: client.job(job.id))
