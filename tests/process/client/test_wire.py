@@ -164,7 +164,7 @@ def test_a_long_poll_gets_a_longer_timeout() -> None:
 
 def test_only_given_arguments_are_sent() -> None:
     assert calls.job_spec("torchrun 'my train.py'", queue="q", nodes=2, gpus=None) == {
-        "command": ["torchrun", "my train.py"],
+        "command": "torchrun 'my train.py'",
         "queue": "q",
         "nodes": 2,
     }
