@@ -46,9 +46,7 @@ class DjangoStore:
             row = (
                 Job.objects.select_for_update(skip_locked=True, of=("self",), no_key=True)
                 .select_related("queue")
-                .annotate(
-                    **{HAS_REPORTS: Exists(Replica.objects.filter(job=OuterRef("pk"), unjudged_at__isnull=False))}
-                )
+                .annotate(**{HAS_REPORTS: Exists(_reports(OuterRef("pk")))})
                 .filter(pk=job)
                 .first()
             )
@@ -106,7 +104,8 @@ class DjangoStore:
             job.lease_owner, job.lease_expires_at = "", None
             job.next_reconcile_at = job.next_reconcile_at if knocked and not job.is_finished else due
             job.save(update_fields=["lease_owner", "lease_expires_at", "next_reconcile_at"])
-            if knocked:
+            # Of a finished job nothing but new reports is worth another visit.
+            if knocked and (not job.is_finished or _reports(job.pk).exists()):
                 doorbell.poke("jobs.reconcile", job.pk)
 
     def plan(self, held: Held) -> Plan:
@@ -300,6 +299,11 @@ def _replace_replicas(job: Job, keys: Iterable[Key], seen: Seen, *, now: datetim
         JobEvent.objects.create(
             job=job, at=now, kind="replaced", phase=job.phase, attempt=job.attempt, message=words
         )  # fmt: skip
+
+
+def _reports(job: int | OuterRef) -> QuerySet[Replica]:
+    """Return the replicas whose agents reported what no visit has judged yet."""
+    return Replica.objects.filter(job=job, unjudged_at__isnull=False)
 
 
 def _replica(job: int, attempt: int, role: str, *, index: int) -> QuerySet[Replica]:
