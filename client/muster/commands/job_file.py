@@ -91,7 +91,7 @@ def _checked(name: str, value: Any, *, source: str) -> Any:
 
 def _command(value: Any, *, source: str) -> str | list[str]:
     if isinstance(value, str):
-        return value  # the server splits it, by one rule for everything that submits
+        return value  # split where it is sent (jobs/calls.py)
     if not isinstance(value, list):
         raise JobFileError(f"{source}: command must be a string or a list of strings")
     return [str(word) for word in value]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar, Union
@@ -16,6 +19,10 @@ T = TypeVar("T")
 JobRef = Union[Job, int, str]
 
 LONG_POLL_SECONDS = 10
+# Operators, expansions, assignments and keywords of a shell, quoted or not: jobs/core/shell_words.py decides.
+_FOR_A_SHELL = re.compile(
+    r"[|&;<>()$`*~#!{}\n\r]|\A[A-Za-z_]\w*(?:\[[^\]]*\])?\+?=|\A(?:if|for|while|until|case|select|function|time|coproc)\s"
+)
 PATIENCE_SECONDS = 300.0  # a server upgrade takes less
 
 
@@ -55,12 +62,18 @@ def create_job(spec: Mapping[str, Any], *, key: str) -> Call[Job]:
 
 
 def job_spec(command: str | Sequence[str], **options: Any) -> dict[str, Any]:
-    """Return the body of a submission: only what was given, so that the server's defaults apply to the rest.
-
-    A command in one text is sent as it is: the server splits it, and refuses what only a shell understands.
-    """
-    words = command if isinstance(command, str) else [os.fspath(word) for word in command]
+    """Return the body of a submission: only what was given, so that the server's defaults apply to the rest."""
+    words = _words(command) if isinstance(command, str) else [os.fspath(word) for word in command]
     return {"command": words, **_given(**options)}
+
+
+def _words(command: str) -> list[str]:
+    """Split a command given as one text. What may need a shell is left to the server, as one word, which refuses it."""
+    text = command.strip()
+    if not _FOR_A_SHELL.search(text):
+        with contextlib.suppress(ValueError):  # of quotes that do not match: the server names them, too
+            return shlex.split(text)
+    return [text]
 
 
 def no_job(job_id: int) -> str:

@@ -21,7 +21,7 @@ def test_a_job_file_is_enough_and_flags_win(run: Run, logged_in: FakeMuster, tmp
 
     run("submit", "--from-file", file, "--no-workspace")
     assert sent(logged_in) == {
-        "command": "torchrun train.py", "queue": "research", "nodes": 2, "env": {"A": "1", "B": "2"},
+        "command": ["torchrun", "train.py"], "queue": "research", "nodes": 2, "env": {"A": "1", "B": "2"},
     }  # fmt: skip
     assert logged_in.requests[-1]["headers"]["Idempotency-Key"] == "once"
     run("submit", "--from-file", file, "--no-workspace", "--nodes", 4, "--env", "B=3", "python", "other.py")
@@ -33,7 +33,7 @@ def test_a_job_file_is_enough_and_flags_win(run: Run, logged_in: FakeMuster, tmp
 def test_a_job_can_be_read_from_standard_input(run: Run, logged_in: FakeMuster) -> None:
     run("submit", "--from-file", "-", "--no-workspace", input="queue: research\ncommand: 'true'\n")
 
-    assert sent(logged_in) == {"command": "true", "queue": "research"}
+    assert sent(logged_in) == {"command": ["true"], "queue": "research"}
 
 
 def test_flags_override_an_environment_file(run: Run, logged_in: FakeMuster, tmp_path: Path) -> None:

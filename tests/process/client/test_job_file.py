@@ -40,7 +40,7 @@ def test_a_job_file_uses_the_fields_of_the_api_or_the_names_of_flags() -> None:
 @pytest.mark.parametrize(
     "command", ["python a.py && python b.py", "echo $HOME\npython a.py\n", "a.py  # a comment", ""]
 )
-def test_a_command_is_left_to_the_server_which_says_what_only_a_shell_understands(command: str) -> None:
+def test_a_command_in_one_text_stays_as_it_is_written(command: str) -> None:
     assert read_job(yaml.safe_dump({"command": command}), source="job.yaml") == {"command": command}
 
 

@@ -162,9 +162,25 @@ def test_a_long_poll_gets_a_longer_timeout() -> None:
     assert WIRE.request(call)["timeout"].read == 40.0
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "python a.py && python b.py",
+        "python a.py > out",
+        "echo $HOME\npython a.py",
+        "LR=1 python a.py",
+        "a.py  # no",
+        "a 'b",
+        "time python a.py",
+    ],
+)
+def test_what_may_need_a_shell_is_left_to_the_server_as_one_word(text: str) -> None:
+    assert calls.job_spec(f" {text}\n")["command"] == [text]
+
+
 def test_only_given_arguments_are_sent() -> None:
     assert calls.job_spec("torchrun 'my train.py'", queue="q", nodes=2, gpus=None) == {
-        "command": "torchrun 'my train.py'",
+        "command": ["torchrun", "my train.py"],
         "queue": "q",
         "nodes": 2,
     }
