@@ -12,6 +12,7 @@ from common import faultpoints
 from common.signals import doorbell
 from jobs.analysis import failure_rows
 from jobs.control import judgement, sweeper
+from jobs.control.store import DjangoStore
 from jobs.ingest import apply
 from jobs.models import AttemptFailure, Job, JobEvent, Replica
 from tests.support.builders import batch, identity, item, log_item
@@ -189,3 +190,15 @@ def test_an_exception_leaves_the_report_unjudged_and_the_step_taken(job, lab, mo
     send(job, FAILED)
     job = lab.finish(job, 1, 1)
     assert (job.phase, job.message) == ("failed", "worker-0 exited with code 1")
+
+
+@pytest.mark.parametrize(("has_reports", "wakes"), [(False, 0), (True, 1)])
+def test_a_job_that_ends_in_a_visit_is_visited_again_only_for_reports(job, rung, has_reports, wakes):
+    store, now = DjangoStore(), timezone.now() + timedelta(hours=1)
+    held = store.take(job.pk, owner="first", now=now)
+    assert store.take(job.pk, owner="second", now=now) is None, "a knock during the visit"
+    Job.objects.update(phase="succeeded", finished_at=now)
+    Replica.objects.filter(index=0).update(unjudged_at=now if has_reports else None)
+    rung.clear()
+    store.release(held, due=None)
+    assert rung == wakes * [("jobs.reconcile", job.pk)]
