@@ -15,7 +15,6 @@ from typing import Any
 from . import faultpoints, frameworks, launch, linux, names, port
 from .code.fetching import Fetching
 from .control import ControlPlane
-from .frameworks import torchrun
 from .launcher import Launcher, Outcome, failed
 from .loop import Loop
 from .output.followed import Followed
@@ -227,7 +226,8 @@ class Replica:
         outcome = launcher.outcome()
         self._ranks.killed_at = time.time()
         self._ranks.note_left()
-        is_launching = not self._ranks.any_seen() and any(map(torchrun.is_one, launcher.left()))
+        framework = frameworks.get(self._spec.framework)
+        is_launching = not self._ranks.any_seen() and any(map(framework.is_launcher, launcher.left()))
         launcher.kill()
         if self._followed:
             self._followed.finish()

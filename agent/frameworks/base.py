@@ -32,6 +32,10 @@ class Framework:
         """Return which rank of its role a line of the launcher's output names as its author; None: none."""
         return None
 
+    def is_launcher(self, pid: int) -> bool:
+        """Return whether this living process is one that starts ranks."""
+        return False
+
     def followed(self, folder: StateFolder) -> Optional[Followed]:
         """Return the log files that belong to the launcher's output; None where it prints everything itself."""
         return None

@@ -22,20 +22,18 @@ _NO_SCRIPT_FLAGS = {"m", "module", "no-python", "run-path"}
 _WORD = re.compile(rb"(?:.*[/_])?torchrun(?:\.py)?\Z|torch\.distributed\.(?:run|launch)\Z", re.DOTALL)
 
 
-def is_one(pid: int) -> bool:
-    """Return whether this process is a torchrun, by its command line."""
-    try:
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            return any(_WORD.match(word) for word in file.read().split(b"\0")[:6])
-    except OSError:
-        return False
-
-
 class Torchrun(Framework):
     def prepare(self, env: Dict[str, str], *, spec: Spec, folder: StateFolder, pyz: str) -> None:
         # By default torchrun kills its ranks 30 s after SIGTERM, whatever grace period was requested.
         env.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(max(1, int(spec.grace_seconds))))
         env.update(_hook(folder, pyz=pyz))
+
+    def is_launcher(self, pid: int) -> bool:
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
+                return any(_WORD.match(word) for word in file.read().split(b"\0")[:6])
+        except OSError:
+            return False
 
     def script(self, command: Sequence[str]) -> Optional[str]:
         words = list(command[1:])

@@ -53,7 +53,7 @@ def lines(text: str) -> list[tuple[float, bytes]]:
         (FRAMES + "ValueError: boom\nException in thread Thread-3:\n" + FRAMES + CLOSED, 0, False),
         ("step 1\nterminate called: NCCL watchdog: remote process exited or there was a network error", None, True),
         ("step 1\nstep 2", None, False),
-        # It cannot listen, bind or resolve: its own, whoever waits for it.
+        # It cannot listen, bind or resolve: its own error, even if another rank waits for it.
         (FRAMES + CANNOT_LISTEN, 0, False),
         (FRAMES + CANNOT_BIND, 0, False),
         (FRAMES + NO_INTERFACE, 0, False),
