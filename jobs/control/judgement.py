@@ -14,6 +14,7 @@ from jobs.core.verdict import PORT_TAKEN, ReplicaState, Seen
 from jobs.models import Job, Replica
 
 from .reconciler import Held
+from .store import unjudged
 
 # Reasons to end an attempt that make it a failed one.
 ENDINGS = frozenset(
@@ -40,8 +41,7 @@ def judge(held: Held, *, seen: Seen, step: Step) -> Cause:
 
 def _judge_reports(held: Held) -> None:
     """Judge each attempt with new reports. What arrives meanwhile has another time, and is left to the next visit."""
-    rows = Replica.objects.filter(job=held.job, unjudged_at__isnull=False)
-    found = list(rows.values_list("id", "attempt", "unjudged_at", "closed_at"))
+    found = list(unjudged(held.job).values_list("id", "attempt", "unjudged_at", "closed_at"))
     for attempt in sorted({attempt for _, attempt, _, _ in found}):
         is_over = any(closed_at is not None for _, of, _, closed_at in found if of == attempt)
         failure_rows.refresh(held.job, attempt, after_end=is_over)

@@ -46,7 +46,7 @@ class DjangoStore:
             row = (
                 Job.objects.select_for_update(skip_locked=True, of=("self",), no_key=True)
                 .select_related("queue")
-                .annotate(**{HAS_REPORTS: Exists(_reports(OuterRef("pk")))})
+                .annotate(**{HAS_REPORTS: Exists(unjudged(OuterRef("pk")))})
                 .filter(pk=job)
                 .first()
             )
@@ -105,7 +105,7 @@ class DjangoStore:
             job.next_reconcile_at = job.next_reconcile_at if knocked and not job.is_finished else due
             job.save(update_fields=["lease_owner", "lease_expires_at", "next_reconcile_at"])
             # Of a finished job nothing but new reports is worth another visit.
-            if knocked and (not job.is_finished or _reports(job.pk).exists()):
+            if knocked and (not job.is_finished or unjudged(job.pk).exists()):
                 doorbell.poke("jobs.reconcile", job.pk)
 
     def plan(self, held: Held) -> Plan:
@@ -301,7 +301,7 @@ def _replace_replicas(job: Job, keys: Iterable[Key], seen: Seen, *, now: datetim
         )  # fmt: skip
 
 
-def _reports(job: int | OuterRef) -> QuerySet[Replica]:
+def unjudged(job: int | OuterRef) -> QuerySet[Replica]:
     """Return the replicas whose agents reported what no visit has judged yet."""
     return Replica.objects.filter(job=job, unjudged_at__isnull=False)
 
