@@ -82,7 +82,11 @@ class Stream:
         return self._splitter.due()
 
     def tick(self) -> None:
-        self._take(self._splitter.tick(now=time.monotonic()))
+        """Show an unfinished line that is due, unless its end waits in the pipe: the agent itself may have been late."""
+        due = self.due()
+        if due is not None and time.monotonic() >= due:
+            self.read()
+            self._take(self._splitter.tick(now=time.monotonic()))
 
     def close(self) -> None:
         if self.is_open:

@@ -24,14 +24,14 @@ print("about to talk", flush=True)
 while not go.exists():
     time.sleep(0.05)
 for number in range(5000):
-    print("line", number, flush=True)
+    print(f"line {number}", flush=True)
 os._exit(0)
 """
 TALKS_ON = """
 import itertools, os, time
 last = os.open(os.path.join(os.environ["MUSTER_SHARED"], "last"), os.O_RDWR | os.O_CREAT)
 for number in itertools.count():
-    print("line", number, flush=True)
+    print(f"line {number}", flush=True)
     os.pwrite(last, b"%09d" % number, 0)
     if number % 100 == 0:
         time.sleep(0.02)

@@ -11,12 +11,12 @@ from tests.support.patience import until
 TALKS_TWICE = """
 import os, pathlib, time
 for number in range(300):
-    print("line", number, flush=True)
+    print(f"line {number}", flush=True)
 go = pathlib.Path(os.environ["MUSTER_SHARED"], "go")
 while not go.exists():
     time.sleep(0.05)
 for number in range(300, 600):
-    print("line", number, flush=True)
+    print(f"line {number}", flush=True)
 while not go.with_name("end").exists():
     time.sleep(0.05)
 print("line 600", flush=True)

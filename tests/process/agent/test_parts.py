@@ -1,22 +1,30 @@
 """Parts of the agent in isolation: lines, batches, the spool, GPUs, commands, the built file."""
 
 import ast
+import os
 import pickle
 import shutil
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from agent import launch, linux, names
 from agent.build import build
 from agent.frameworks import Torchrun
+from agent.loop import Loop
 from agent.output import lines
 from agent.output.blame import TAIL_LINE_BYTES, TAIL_LINES
+from agent.output.journal import Journal
+from agent.output.outbox import Outbox
 from agent.output.spool import Spool
+from agent.output.streams import Stream
 from agent.output.tail import Tail
 from agent.ranks import nvml
 from agent.state import Spec, StateFolder
@@ -74,6 +82,24 @@ def test_an_unfinished_line_that_ends_unchanged_is_shown_once() -> None:
     splitter.feed(b"a prompt: ", now=0.0)
     assert splitter.tick(now=1.0) == text(b"a prompt: ")
     assert splitter.feed(b"\n", now=2.0) == b"" and splitter.end() == b""
+
+
+def test_a_line_whose_end_waits_in_the_pipe_is_not_shown_unfinished(tmp_path: Path, monkeypatch: Any) -> None:
+    """A busy machine may hold the agent between two reads."""
+    read, write = os.pipe()
+    outbox = Mock(spec=Outbox)
+    stream = Stream(read, rank=0, loop=Mock(spec=Loop), outbox=outbox, journal=Journal(str(tmp_path)))
+    for piece in (b"step", b" ", b"1"):
+        os.write(write, piece)
+    stream.read()
+    os.write(write, b"2\n")
+    due = stream.due()
+    assert due is not None
+    monkeypatch.setattr(time, "monotonic", lambda: due + 5)
+    stream.tick()
+    os.close(write)
+    stream.pull()
+    assert [call.kwargs["text"] for call in outbox.text.call_args_list] == [b"step 12\n"]
 
 
 def test_a_line_that_grows_for_an_hour_is_shown_a_few_times() -> None:

@@ -43,7 +43,7 @@ class Migration(migrations.Migration):
     operations = [{operations}]
 """
 A_TABLE = 'migrations.RunSQL("CREATE TABLE queues_of_next_release (id integer)", migrations.RunSQL.noop)'
-COUNTING = "import time\nfor n in range(100000): print('line', n, flush=True); time.sleep(0.2)"
+COUNTING = "import time\nfor n in range(100000): print(f'line {n}', flush=True); time.sleep(0.2)"
 CHOSEN = "a-new-password-for-admin"
 PATIENT = 2 * PATIENCE_SECONDS
 

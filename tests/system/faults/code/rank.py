@@ -43,7 +43,7 @@ began, number = time.time(), 0
 while number < lines and not asked and not os.path.exists(os.path.join(shared, "finish")):
     # The claim comes first: every line that is read must have been claimed.
     os.pwrite(claim, f"{began:.3f} {time.time():.3f} {number + 1:>12}\n".encode(), 0)
-    print("line", number, flush=True)
+    print(f"line {number}", flush=True)
     number += 1
     if number % 20 == 0:
         report_too_much()
