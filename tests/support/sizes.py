@@ -3,12 +3,13 @@
     mark             quick  ci  all  soak
     none               x     x   x
     ci                       x   x          needs pods, an installation, processes of muster-server, torch, or 20 seconds of CPU
+    ci(guards=..)           (x)  x          costs minutes of CPU: CI runs it where its guards differ from when it last passed here
     full                         x          a promise that others nearly show, or whose setting costs minutes
     soak(guards=..)              (x)  x     repetitions of a race, matrices, whole corpora
 
-`guards` names the files and folders of the product that a soak test guards. A ledger in the user's cache folder keeps
+`guards` names the files and folders of the product that a test guards. A ledger in the user's cache folder keeps
 the digest of each test's guards when it last passed (soak.py): `--size soak` goes on with those that have not passed
-with what is there now, and `--size all` runs those whose guards a change touched.
+with what is there now, and `--size all` runs those whose guards a change touched. Tests of CI with guards are in it, too.
 """
 
 import time
@@ -27,17 +28,22 @@ MARKS = {  # mark: the sizes in which its tests run
 }
 LEFT_OUT = pytest.StashKey[dict[str, int]]()
 SOAK = pytest.StashKey[str]()
+KNOWN = pytest.StashKey[list[str]]()
 
 
 def pytest_addoption(parser):
     parser.addoption(
         "--size", choices=SIZES, default="quick", help="how much runs: tests/support/sizes.py (default quick)"
     )
-    parser.addoption("--fresh", action="store_true", help="soak tests also where they passed with what is there now")
+    parser.addoption(
+        "--fresh", action="store_true", help="tests with guards also where they passed with what is there now"
+    )
 
 
 def pytest_configure(config):
-    config.addinivalue_line("markers", "ci: not in the quick size")
+    config.addinivalue_line(
+        "markers", "ci(guards): not in the quick size, and in ci only if what it guards was changed"
+    )
     config.addinivalue_line("markers", "full: only in the size all")
     config.addinivalue_line("markers", "soak(guards): only in the size soak, and in all if what it guards was changed")
 
@@ -58,10 +64,15 @@ def pytest_collection_modifyitems(config, items):
     ledger = soak.Ledger.read()
     stale = set(soak.stale(items, ledger)) if size == "all" else set()
 
+    known = list[str]()
+
     def runs(item: pytest.Item) -> bool:
         mark = mark_of(item)
         if mark == "soak":
             return item in stale or (size == "soak" and (is_fresh or not ledger.holds(item)))
+        if size == "ci" and soak.is_guarded(item) and not is_fresh and ledger.holds(item):
+            known.append(f"{item.name}, {ledger.words(item)}")
+            return False
         return size in MARKS[mark]
 
     kept = [item for item in items if runs(item) or (named and item.nodeid.startswith(named))]
@@ -71,6 +82,7 @@ def pytest_collection_modifyitems(config, items):
     if left_out:
         config.hook.pytest_deselected(items=list(left_out))
         items[:] = kept
+    config.stash[KNOWN] = known
     marks = [mark_of(item) for item in left_out]
     config.stash[LEFT_OUT] = {name: marks.count(name) for name in MARKS if name and name in marks}
 
@@ -78,7 +90,7 @@ def pytest_collection_modifyitems(config, items):
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
     report = yield
-    if report.when == "call" and report.passed and mark_of(item) == "soak":
+    if report.when == "call" and report.passed and soak.is_guarded(item):
         soak.note_passed(item, seconds=time.time() - call.start)
     return report
 
@@ -87,5 +99,7 @@ def pytest_terminal_summary(terminalreporter, config):
     if left_out := config.stash.get(LEFT_OUT, {}):
         words = ", ".join(f"{count} {name}" for name, count in left_out.items())
         terminalreporter.line(f"left out by --size {config.getoption('--size')}: {words}")
+    for words in config.stash.get(KNOWN, []):
+        terminalreporter.line(f"left out, since what it guards is as it was: {words}")
     if words := config.stash.get(SOAK, ""):
         terminalreporter.line(words)

@@ -1,4 +1,4 @@
-"""The ledger of soak tests: which passed when, with which state of what they guard.
+"""The ledger of tests with guards: which passed when, with which state of what they guard.
 
 It lies in the user's cache folder, since it says what was run on this machine.
 """
@@ -39,17 +39,29 @@ class Ledger:
         """Whether the test has passed with what is there now."""
         return self.passed.get(item.nodeid, {}).get("key") == key(item)
 
+    def words(self, item: pytest.Item) -> str:
+        known = self.passed[item.nodeid]
+        return f"passed at {known['commit'][:12]} on {known['at']}"
+
     def age_days(self, item: pytest.Item, now: datetime) -> float | None:
         known = self.passed.get(item.nodeid)
         return None if known is None else (now - datetime.fromisoformat(known["at"])).total_seconds() / 86400
 
 
 def guards(item: pytest.Item) -> tuple[str, ...]:
-    """The files and folders that a soak test guards, and its own file."""
-    mark = item.get_closest_marker("soak")
-    named = tuple(mark.kwargs.get("guards", ())) if mark else ()
+    """The files and folders that a test guards, and its own file."""
+    named = _named(item)
     assert named, f"{item.nodeid}: soak(guards=...) names what the test guards"
     return (*named, str(item.path.relative_to(ROOT)))
+
+
+def is_guarded(item: pytest.Item) -> bool:
+    return bool(item.get_closest_marker("soak") or _named(item))
+
+
+def _named(item: pytest.Item) -> tuple[str, ...]:
+    marks = (item.get_closest_marker(name) for name in ("soak", "ci"))
+    return next((tuple(mark.kwargs["guards"]) for mark in marks if mark and mark.kwargs.get("guards")), ())
 
 
 def key(item: pytest.Item) -> str:

@@ -80,6 +80,7 @@ class Meshes:
         return self.bench.control_plane.of("controller-0").texts()
 
 
+@pytest.mark.full  # tests/system/stack/test_monarch.py
 def test_a_script_attaches_to_the_hosts_of_its_mesh_with_the_jobs_numbers(bench: Bench) -> None:
     meshes = Meshes(bench)
     text = meshes.ended()

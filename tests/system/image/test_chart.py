@@ -34,7 +34,9 @@ from tests.system.image.installed import (
 from tests.system.image.readme import lines
 
 
-@pytest.mark.ci
+@pytest.mark.ci(
+    guards=["Dockerfile", "helm", "deploy", "requirements/server.lock", "docs/helm.md", "controlplane/operations"]
+)
 def test_the_readmes_lines_install_it_and_jobs_run_through_an_upgrade(installed, context, noted):
     push(installed, context)
     with noted.seconds("helm install until ready"):

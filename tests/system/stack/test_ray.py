@@ -53,6 +53,7 @@ def submit(muster, script: str = DRIVER, **asked):
     return muster.submit(script, command="python train.py", framework="ray", **asked)
 
 
+@pytest.mark.full  # tests/process/agent/test_ray.py has it with less around it
 def test_tasks_run_on_workers_and_the_drivers_end_is_the_jobs(muster):
     job = submit(muster, nodes=2)
     ended = muster.until_phase(job, "succeeded", "failed")

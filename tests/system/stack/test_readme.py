@@ -106,6 +106,7 @@ def test_the_python_script_submits_follows_and_fetches(place):
     assert lines_of(folder / "rank0.log") == [f"rank 0 step {step}" for step in range(3)]
 
 
+@pytest.mark.full  # tests/process/client/test_streaming.py follows through lost connections
 def test_following_survives_a_killed_web_process_and_exits_with_the_jobs_code(place, installation):
     """Every line is printed exactly once although the server is killed; the exit code is that of the first failing rank."""
     folder, env = place

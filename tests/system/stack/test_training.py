@@ -84,6 +84,7 @@ def test_the_first_failing_rank_is_named_although_others_lose_connections(muster
     assert blamed == [3] * count
 
 
+@pytest.mark.full  # tests/db/control retries without processes, tests/system/faults kills real ones
 def test_a_killed_rank_is_named_and_the_job_is_retried_within_its_budget(muster):
     job = muster.submit(SLEEPS, nodes=2, nproc_per_node=2, max_retries=1)
     for attempt in (1, 2):
@@ -115,7 +116,7 @@ def _is_rank(pid: int, rank: int) -> bool:
     )
 
 
-@pytest.mark.parametrize("phase", ["queued", "starting", "running", "suspended"])
+@pytest.mark.parametrize("phase", ["queued", "starting", "running", pytest.param("suspended", marks=pytest.mark.full)])
 def test_cancel_in_any_phase_leaves_no_process(muster, phase):
     job = muster.submit(SLEEPS, nodes=2, nproc_per_node=2)
     if phase == "running":

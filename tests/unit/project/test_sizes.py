@@ -22,6 +22,9 @@ def test_whole(): pass
 @pytest.mark.parametrize("number", range(3))
 def test_race(number): pass
 
+@pytest.mark.ci(guards=["jobs/core/lease.py"])
+def test_costly(): pass
+
 @pytest.mark.parametrize("case", [1, pytest.param(2, marks=pytest.mark.full)])
 def test_usual(case): pass
 """
@@ -40,12 +43,13 @@ def ledger(tmp_path, monkeypatch):
 @pytest.fixture
 def run(pytester, monkeypatch):
     pytester.makepyfile(test_it=FILE)
+    # pytester's file lies in no folder of the project.
     monkeypatch.setattr(soak, "guards", lambda item: ("jobs/core/lease.py",))
 
     def run(*words: str) -> tuple[dict[str, int], str]:
         found = pytester.runpytest_inprocess("-v", "-p", "no:django", "-p", "tests.support.sizes", *words)
         ran = [line for line in found.outlines if "PASSED" in line]
-        names = ("in_ci", "whole", "race", "usual")
+        names = ("in_ci", "whole", "race", "usual", "costly")
         return {name: sum(f"::test_{name}" in line for line in ran) for name in names}, found.stdout.str()
 
     return run
@@ -54,15 +58,15 @@ def run(pytester, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "expected", "left_out"),
     [
-        ([], {"in_ci": 0, "whole": 0, "race": 0, "usual": 1}, "1 ci, 2 full, 3 soak"),
+        ([], {"in_ci": 0, "whole": 0, "race": 0, "usual": 1}, "2 ci, 2 full, 3 soak"),
         (["--size", "ci"], {"in_ci": 1, "whole": 0, "race": 0, "usual": 1}, "2 full, 3 soak"),
         (["--size", "all"], {"in_ci": 1, "whole": 1, "race": 0, "usual": 2}, "3 soak"),
-        (["--size", "soak"], {"in_ci": 0, "whole": 0, "race": 3, "usual": 0}, "1 ci, 2 full"),
+        (["--size", "soak"], {"in_ci": 0, "whole": 0, "race": 3, "usual": 0}, "2 ci, 2 full"),
     ],
 )
 def test_each_size_runs_its_tests_and_says_what_it_left_out(run, words, expected, left_out):
     ran, said = run(*words)
-    assert ran == expected
+    assert ran == {**expected, "costly": int(words[-1:] in (["ci"], ["all"]))}
     assert f"{left_out}\n" in said
 
 
@@ -77,6 +81,19 @@ def test_a_soak_run_goes_on_where_the_last_one_stopped(run, ledger):
     assert run("--size", "soak")[0]["race"] == 1
     assert run("--size", "soak")[0]["race"] == 0
     assert run("--size", "soak", "--fresh")[0]["race"] == 3
+
+
+def test_ci_runs_a_costly_test_again_where_what_it_guards_was_changed(run, ledger):
+    assert run("--size", "ci")[0]["costly"] == 1
+    ran, said = run("--size", "ci")
+    assert ran["costly"] == 0 and ran["in_ci"] == 1
+    assert "left out, since what it guards is as it was: test_costly, passed at " in said
+    assert run("--size", "all")[0]["costly"] == run("--size", "ci", "--fresh")[0]["costly"] == 1
+    known = json.loads(ledger.read_text())
+    for one in known.values():
+        one["key"] = "of before the change"
+    ledger.write_text(json.dumps(known))
+    assert run("--size", "ci")[0]["costly"] == 1
 
 
 def test_the_full_run_runs_what_a_change_made_stale_and_says_how_old_the_others_are(run, ledger):
