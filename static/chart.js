@@ -64,6 +64,24 @@
   // The server chose the ticks and their words.
   const ticks = (svg, kind, read) => [...svg.querySelectorAll(`text.${kind}`)].map((text) => ({ at: read(text), word: text.textContent })).sort((a, b) => a.at - b.at);
 
+  // Where a value is NaN there is no point: a mark says so, as in the server's drawing.
+  const marks = (plot, svg) => {
+    const { across } = axes(svg.dataset), { ctx, bbox } = plot, ratio = devicePixelRatio;
+    ctx.save();
+    for (const mark of svg.querySelectorAll("line.nan")) {
+      const x = Math.round(plot.valToPos(across(parseFloat(mark.getAttribute("x1")) / 100), "x", true));
+      const isRight = x > bbox.left + 0.8 * bbox.width;
+      ctx.strokeStyle = ctx.fillStyle = getComputedStyle(mark).stroke;
+      ctx.lineWidth = ratio;
+      ctx.setLineDash([3 * ratio, 3 * ratio]);
+      ctx.beginPath(); ctx.moveTo(x, bbox.top); ctx.lineTo(x, bbox.top + bbox.height); ctx.stroke();
+      ctx.font = `${10.5 * ratio}px system-ui, sans-serif`;
+      ctx.textAlign = isRight ? "right" : "left";
+      ctx.fillText("NaN", x + (isRight ? -4 : 4) * ratio, bbox.top + 9 * ratio);
+    }
+    ctx.restore();
+  };
+
   const isSeen = (type) => type === "mousemove" || type === "mouseleave"; // of other charts: not who drags there
   const options = (svg, box, lines) => {
     const { isLog, across, up } = axes(svg.dataset);
@@ -85,7 +103,7 @@
         y: false, points: { show: false }, sync: { key: svg.dataset.x, setSeries: false, filters: { pub: isSeen } }, drag: { x: true, y: false, setScale: false },
         bind: { dblclick: () => () => { if (form().elements.zoom.value) zoom(""); } },
       },
-      hooks: { setCursor: [(plot) => read(plot, svg, lines)], setSelect: [(plot) => choose(plot, svg)] },
+      hooks: { draw: [(plot) => marks(plot, svg)], setCursor: [(plot) => read(plot, svg, lines)], setSelect: [(plot) => choose(plot, svg)] },
     };
   };
 

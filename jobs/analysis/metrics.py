@@ -10,6 +10,7 @@ from django.db import connection
 
 from common.db import sql
 from common.errors import InvalidInput, Problem
+from jobs.core.headlines import HEADLINES
 from jobs.models import Job
 
 from . import rollups
@@ -22,11 +23,11 @@ MAX_RANKS = 16  # lines per series
 
 @dataclass(frozen=True)
 class Series:
-    """One series of one rank. Points are (time, step or None, value), oldest first."""
+    """One series of one rank. Points are (time, step or None, value or None if it is not finite), oldest first."""
 
     name: str
     rank: int
-    points: list[tuple[datetime, int | None, float]] = field(default_factory=list)
+    points: list[tuple[datetime, int | None, float | None]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,6 @@ class Latest:
     value: float
 
 
-# What a list shows of a job, the first of these that it reports.
-HEADLINES = ("loss", "train_loss", "train/loss", "loss/train", "val_loss", "reward", "accuracy")
 _LATEST = sql.load("jobs/sql/latest_values.sql")
 
 

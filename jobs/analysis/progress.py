@@ -11,10 +11,9 @@ from django.db import connection
 
 from common.db import sql
 from common.text import format_duration
+from jobs.core.headlines import HEADLINES
 from jobs.core.lifecycle import Phase
 from jobs.models import Job
-
-from . import metrics
 
 SERIES = "total_steps"
 RECENT_CHUNKS = 30  # of rank 0, about a second each: what the speed is taken from
@@ -84,7 +83,7 @@ def _stepping(jobs: Sequence[Job]) -> list[tuple[Job, str]]:
     given: dict[str, Any] = {
         "jobs": list(known),
         "attempts": [job.attempt for job in jobs],
-        "names": list(metrics.HEADLINES),
+        "names": list(HEADLINES),
     }
     with connection.cursor() as cursor:
         cursor.execute(_STEPPING, given)

@@ -196,15 +196,18 @@ class Window:
 
 @dataclass(frozen=True)
 class Bucket:
-    """The spread of a series over its ranks within some time. `at`: its middle, in seconds since the epoch."""
+    """The spread of a series over its ranks within some time. `at`: its middle, in seconds since the epoch.
+
+    Its numbers are None where no rank reported a finite value.
+    """
 
     at: float
     step: int | None
-    low: float
-    p5: float
-    median: float
-    p95: float
-    high: float
+    low: float | None
+    p5: float | None
+    median: float | None
+    p95: float | None
+    high: float | None
 
 
 def extent(*, job: Job, attempt: int, names: Sequence[str]) -> Window | None:
@@ -225,7 +228,7 @@ def spread(
 ) -> dict[str, list[Bucket]]:  # fmt: skip
     """Return the spread of these series over their ranks within `window`, about `points` buckets each, oldest first.
 
-    A series without roll-ups, or without one finite value, is left out.
+    A series without roll-ups is left out.
     """
     width = _width(window, MOST_ROWS)
     joined = width * max(1, math.ceil((window.ends - window.begins) / width / points))

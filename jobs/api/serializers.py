@@ -231,7 +231,7 @@ class RankSerializer(serializers.ModelSerializer[Rank]):
         model = Rank
         fields = (
             "attempt", "rank", "local_rank", "world_rank", "world_size", "replica", "node", "state", "step", "exit_code", "signal", "ending", "cpu", "rss_bytes",
-            "gpu", "gpu_mem_bytes", "gpu_mem_total_bytes", "gpu_watts", "gpu_celsius", "gpu_ecc_errors", "gpu_xid", "last_line_at", "lines", "started_at", "ended_at", "is_stopped", "is_connection_error",
+            "gpu", "gpu_mem_bytes", "gpu_mem_total_bytes", "gpu_watts", "gpu_celsius", "gpu_ecc_errors", "gpu_xid", "nan_series", "nan_step", "last_line_at", "lines", "started_at", "ended_at", "is_stopped", "is_connection_error",
         )  # fmt: skip
         read_only_fields = fields
 

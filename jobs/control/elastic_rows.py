@@ -15,7 +15,7 @@ RANKS_ANEW: dict[str, Any] = {
     "state": RankState.WAITING, "pid": None, "world_rank": None, "world_size": None, "exit_code": None, "signal": None, "error": None,
     "restarts": 0, "started_at": None, "ended_at": None, "error_at": None, "is_connection_error": False, "is_stopped": False, "cpu": None,
     "rss_bytes": None, "gpu": None, "gpu_mem_bytes": None, "gpu_mem_total_bytes": None, "gpu_watts": None, "gpu_celsius": None,
-    "gpu_ecc_errors": None, "gpu_xid": None,
+    "gpu_ecc_errors": None, "gpu_xid": None, "nan_series": "", "nan_step": None,
 }  # fmt: skip
 
 

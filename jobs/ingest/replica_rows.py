@@ -80,8 +80,8 @@ def find(identity: AgentIdentity) -> ReplicaRow | None:
     ended_at, is_closed, is_log_deleted, is_restored, is_unjudged = end
     is_over = is_closed or attempt != identity.attempt or phase not in HOLDS_QUOTA
     by_rank = {
-        rank: StreamPosition(line, at or 0.0, state, restarts, tuple(sampled))
-        for rank, line, at, state, restarts, *sampled in positions or ()
+        rank: StreamPosition(line, at or 0.0, state, restarts, nan_series, tuple(sampled))
+        for rank, line, at, state, restarts, nan_series, *sampled in positions or ()
     }
     lines_before = {int(rank): lines for rank, lines in json.loads(before).items()}
     if kept_lines:

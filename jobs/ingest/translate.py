@@ -17,6 +17,7 @@ from common.text import format_bytes
 from jobs.core import nodes
 from jobs.core import unexpected_ranks as unexpected
 from jobs.core.batch import LAUNCHER, MAX_SEGMENT_RAW_BYTES, Batch, Item, clean, last_words
+from jobs.core.headlines import HEADLINES
 
 ENDED = ("succeeded", "failed")
 STATES = ("waiting", "running", *ENDED)
@@ -46,13 +47,14 @@ _WHOLE = ("bytes", "errors", "xid")  # how names of whole numbers end
 class StreamPosition:
     """A stream's next line number and its last line's time, in seconds since the epoch.
 
-    For a rank also its state, and its newest value of each of SAMPLED.
+    For a rank also its state, the series whose newest value is not finite, and its newest value of each of SAMPLED.
     """
 
     line: int = 0
     at: float = 0.0
     state: str = ""
     restarts: int = 0
+    nan_series: str = ""
     sampled: tuple[float | None, ...] = (None,) * len(SAMPLED)
 
 
@@ -239,11 +241,22 @@ class _Reading:
                 continue
             at = self._kept(at)
             for name, value in list(values.items())[:MAX_NAMES_PER_POINT]:
-                if value is not None:
-                    self._add(rank, clean(name[:60]), at, step=step, value=value)
+                self._add(rank, clean(name[:60]), at, step=step, value=value)
+                if name in HEADLINES:
+                    self._headline(rank, name, step=step, value=value)
             if step is not None:
                 self._change(rank, step=step)
         self.changes.what |= {"metrics", "ranks"}
+
+    def _headline(self, rank: int, name: str, *, step: int | None, value: float | None) -> None:
+        """Note since when a loss is not a finite number; a finite value ends that."""
+        position = self.positions[rank]
+        if value is None and not position.nan_series:
+            self._change(rank, nan_series=name, nan_step=step)
+            self.positions[rank] = replace(self.positions[rank], nan_series=name)
+        elif value is not None and position.nan_series == name:
+            self._change(rank, nan_series="", nan_step=None)
+            self.positions[rank] = replace(self.positions[rank], nan_series="")
 
     def _sample(self, item: Item) -> None:
         rank, at = self._own(item), self._time(item)
@@ -268,7 +281,7 @@ class _Reading:
         self.changes.nodes = nodes.read(item)
         self.changes.what.add("ranks")
 
-    def _add(self, rank: int, name: str, at: float, *, step: int | None, value: float) -> None:
+    def _add(self, rank: int, name: str, at: float, *, step: int | None, value: float | None) -> None:
         if not self._may_have(name):
             return
         chunk = self.changes.chunks.get((rank, name))
@@ -345,7 +358,7 @@ class _Reading:
 
 
 def _point(entry: Any) -> tuple[float, int | None, dict[str, float | None]]:
-    """Parse [time, step or null, {name: number}]. A non-finite value counts as missing, and so does an absurd step."""
+    """Parse [time, step or null, {name: number}]. A value that is not finite is None, and so is an absurd step."""
     match entry:
         case [int() | float() as at, None | int() as step, dict() as values] if not isinstance(at, bool):
             return _real(at) or 0.0, _step(step), {str(name): _real(value) for name, value in values.items()}

@@ -44,7 +44,7 @@ class LogSegment(models.Model):
 class MetricChunk(models.Model):
     """Reported values of one series from one batch, as parallel arrays: a row per value would cost more than training.
 
-    `times` in seconds since the epoch; `steps` hold null where the training reported none.
+    `times` in seconds since the epoch; `steps` hold null where the training reported none, `values` where one is not finite.
     """
 
     job = models.ForeignKey("jobs.Job", models.CASCADE, related_name="chunks")
@@ -53,7 +53,7 @@ class MetricChunk(models.Model):
     name = models.CharField(max_length=60)
     times = ArrayField(models.FloatField())
     steps = ArrayField(models.BigIntegerField(null=True))
-    values = ArrayField(models.FloatField())
+    values = ArrayField(models.FloatField(null=True))
 
     class Meta:
         indexes = [models.Index("job", "attempt", "name", "rank", "id", name="series_by_attempt")]

@@ -129,6 +129,13 @@ class Rank(models.Model):
     gpu_celsius = models.FloatField(null=True)
     gpu_ecc_errors = models.BigIntegerField(null=True, help_text="uncorrected, since the driver was loaded")
     gpu_xid = models.IntegerField(null=True, help_text="the last critical error that the driver reported")
+    nan_series = models.CharField(
+        max_length=60,
+        default="",
+        db_default="",
+        help_text="whose newest value is not finite, such as loss; empty: none",
+    )
+    nan_step = models.BigIntegerField(null=True, help_text="since which step; null where it was reported without one")
 
     class Meta:
         ordering = ["rank"]

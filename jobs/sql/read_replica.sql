@@ -20,12 +20,12 @@ SELECT r.id, r.batch_seq, j.id, j.team_id, j.attempt, j.phase, extract(epoch FRO
         ELSE COALESCE(j.finished_at, j.phase_since) END))::float8, r.closed_at IS NOT NULL,
     j.logs_collected_at IS NOT NULL, r.is_restored, r.unjudged_at IS NOT NULL
 FROM jobs_replica r JOIN jobs_job j ON j.id = r.job_id, LATERAL (
-    SELECT json_agg(json_build_array(rank, line, extract(epoch FROM at), state, restarts, {sampled})) AS positions FROM (
-        SELECT rank, lines AS line, last_line_at AS at, state, restarts, {sampled} FROM jobs_rank
+    SELECT json_agg(json_build_array(rank, line, extract(epoch FROM at), state, restarts, nan_series, {sampled})) AS positions FROM (
+        SELECT rank, lines AS line, last_line_at AS at, state, restarts, nan_series, {sampled} FROM jobs_rank
         WHERE replica_id = r.id
         UNION ALL
         -- The launcher's stream has no row of its own; its last segment says where it ends.
-        (SELECT rank, first_line + lines, last_at, '', 0, {none_sampled} FROM jobs_logsegment
+        (SELECT rank, first_line + lines, last_at, '', 0, '', {none_sampled} FROM jobs_logsegment
          WHERE replica_id = r.id AND rank = -1 ORDER BY first_line DESC LIMIT 1)
     ) streams
 ) p

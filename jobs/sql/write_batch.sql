@@ -70,6 +70,8 @@ WITH batch AS (
         is_stopped = CASE WHEN {takes} THEN t.is_stopped ELSE r.is_stopped END,
         error = CASE WHEN {takes} THEN t.error ELSE r.error END,
         step = COALESCE(t.step, r.step),
+        nan_series = COALESCE(t.nan_series, r.nan_series),
+        nan_step = CASE WHEN t.nan_series IS NULL THEN r.nan_step ELSE t.nan_step END,
         last_line_at = COALESCE(to_timestamp(t.last_line_at), r.last_line_at),
         lines = COALESCE(t.lines, r.lines),
         cpu = COALESCE(t.cpu, r.cpu),
@@ -84,7 +86,8 @@ WITH batch AS (
     FROM won, batch, json_to_recordset(batch.changes->'ranks') AS t(rank int, state text, restart int, pid int,
         world_rank int, world_size int, at float8, exit_code int, signal int, error_at float8, is_connection_error bool,
         is_stopped bool, error jsonb, step bigint, last_line_at float8, lines bigint, cpu float8, rss_bytes bigint, gpu float8,
-        gpu_mem_bytes bigint, gpu_mem_total_bytes bigint, gpu_watts float8, gpu_celsius float8, gpu_ecc_errors bigint, gpu_xid int)
+        gpu_mem_bytes bigint, gpu_mem_total_bytes bigint, gpu_watts float8, gpu_celsius float8, gpu_ecc_errors bigint, gpu_xid int,
+        nan_series text, nan_step bigint)
     WHERE r.replica_id = won.id AND r.rank = t.rank
 )
 SELECT (SELECT count(*) FROM won), is_for_judge FROM news

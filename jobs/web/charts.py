@@ -17,6 +17,7 @@ from django.utils.safestring import SafeString, mark_safe
 from common.text import format_number
 
 Point = tuple[float, float]  # (step or seconds since the first point, value)
+Reported = Sequence[tuple[datetime, int | None, float | None]]  # None: not finite
 BOX = 1000  # the inner drawing's own units in both directions
 ROWS, COLUMNS, LOG_TICKS = 3, 4, 4  # about as many ticks as there is room for
 # Values are clipped to this: beyond it the width of an axis would not be finite.
@@ -24,21 +25,43 @@ LARGEST = 1e300
 LEAST_LOGGED = 1e-300  # on a logarithmic axis; powers of ten below cannot be written
 # A spread below these is drawn as none: it could not be distinguished from rounding, and ticks on it would coincide.
 LEAST_SPREAD, LEAST_SHARE = 1e-290, 1e-9
+MOST_MARKS = 8  # of places where a line is not finite
 COLOURS = 8  # classes c0 to c7 in job.css; further lines have the same colours, dashed
 
 
 @dataclass(frozen=True)
 class Line:
-    """`look`: CSS classes; empty for those of its number. `smooth`: from 0 to below 1, how much of what was stays."""
+    """`look`: CSS classes; empty for those of its number. `smooth`: from 0 to below 1, how much of what was stays.
+
+    `missing`: where a value was reported that is not finite, in order; it is marked.
+    """
 
     name: str
     points: Sequence[Point]
     look: str = ""
     smooth: float = 0.0
+    missing: Sequence[float] = ()
 
     @cached_property
     def drawn(self) -> Sequence[Point]:
         return smoothed(self.points, self.smooth) if self.smooth else self.points
+
+    @cached_property
+    def nan_since(self) -> float | None:
+        """Since where it has not been finite; None if its newest value is."""
+        last = self.points[-1][0] if self.points else -math.inf
+        return next((x for x in self.missing if x > last), None)
+
+    @cached_property
+    def gaps(self) -> list[float]:
+        """Where values that are not finite begin, in order."""
+        marks = sorted([(x, True) for x, _ in self.points] + [(x, False) for x in self.missing])
+        was_finite, found = True, []
+        for x, is_finite in marks:
+            if was_finite and not is_finite:
+                found.append(x)
+            was_finite = is_finite
+        return found
 
 
 @dataclass(frozen=True)
@@ -79,8 +102,19 @@ class Chart:
 
     @property
     def current(self) -> str:
-        newest = [line.points[-1][1] for line in self.lines if line.points]
-        return self.unit(newest[0]) if len(newest) == 1 else _span(newest, self.unit)
+        newest = [line.points[-1][1] for line in self.lines if line.points and line.nan_since is None]
+        span = self.unit(newest[0]) if len(newest) == 1 else _span(newest, self.unit)
+        return "; ".join(filter(None, (span, self.nan_words)))
+
+    @property
+    def nan_words(self) -> str:
+        """Return "NaN since step 20", of some of its lines with their names; empty if all are finite."""
+        odd = [(line.nan_since, line.name) for line in self.lines if line.nan_since is not None]
+        if not odd:
+            return ""
+        since = x_words(min(x for x, _ in odd), self.x_kind)
+        words = f"NaN since {'step ' if self.x_kind == 'step' else ''}{since}"
+        return words if len(odd) == len(self.lines) else f"{words} on {', '.join(name for _, name in odd)}"
 
 
 def axis(values: Sequence[float], *, floor: float | None = None, is_binary: bool = False) -> Axis:
@@ -153,15 +187,25 @@ def time_step(rough: float) -> float:
     return next((float(step) for step in _TIME_STEPS if step >= rough), 86400.0 * math.ceil(nice_step(rough / 86400)))
 
 
-def points_of(series: Sequence[tuple[datetime, int | None, float]], *, start: datetime, by_step: bool) -> list[Point]:
+def points_of(series: Reported, *, start: datetime, by_step: bool) -> list[Point]:
     """Return the drawable points of a series: finite values, over steps or over seconds since `start`."""
+    placed = _placed(series, start=start, by_step=by_step)
+    return [(x, max(-LARGEST, min(value, LARGEST))) for x, value in placed if value is not None]
+
+
+def missing_of(series: Reported, *, start: datetime, by_step: bool) -> list[float]:
+    """Return where a series has values that are not finite, in order."""
+    return sorted(x for x, value in _placed(series, start=start, by_step=by_step) if value is None)
+
+
+def _placed(series: Reported, *, start: datetime, by_step: bool) -> list[tuple[float, float | None]]:
     return [
         (
             float(step) if by_step and step is not None else (at - start).total_seconds(),
-            max(-LARGEST, min(value, LARGEST)),
+            value if value is not None and math.isfinite(value) else None,
         )
         for at, step, value in series
-        if math.isfinite(value) and (not by_step or step is not None)
+        if not by_step or step is not None
     ]
 
 
@@ -170,15 +214,17 @@ def draw(chart: Chart) -> SafeString:
     drawn = [line for line in chart.lines if line.points]
     bands = [band for band in chart.bands if band.points]
     if not drawn:
-        return mark_safe('<svg class="chart" role="img" aria-label="no values yet"></svg>')
+        words = f"{chart.title}: {chart.nan_words}" if chart.nan_words else "no values yet"
+        return format_html('<svg class="chart" role="img" aria-label="{}"></svg>', words)
     xs = [x for line in drawn for x, _ in line.points] + [x for band in bands for x, *_ in band.points]
+    xs += [x for line in chart.lines for x in line.missing]
     ys = [y for line in drawn for _, y in line.points] + [y for band in bands for _, *both in band.points for y in both]
     across = tight_axis(xs, is_time=chart.x_kind == "time")
     linear = axis(ys, floor=chart.floor, is_binary=chart.unit_name == "bytes")
     up = (log_axis(ys) if chart.is_log else None) or linear
     return format_html(
         '<svg class="chart" role="img" aria-label="{}" data-x="{}" data-unit="{}" data-x0="{}" data-x1="{}" data-y0="{}"'
-        ' data-y1="{}"{}>{}{}<svg class="curves" viewBox="0 0 {box} {box}" preserveAspectRatio="none">{}{}</svg>{}</svg>',
+        ' data-y1="{}"{}>{}{}<svg class="curves" viewBox="0 0 {box} {box}" preserveAspectRatio="none">{}{}</svg>{}{}</svg>',
         _spoken(chart, drawn),
         chart.x_kind,
         chart.unit_name,
@@ -192,6 +238,7 @@ def draw(chart: Chart) -> SafeString:
         _areas(bands, across, up),
         _curves(drawn, across, up),
         _ends(drawn, across, up),
+        _odd(chart.lines, across),
         box=BOX,
     )
 
@@ -244,6 +291,17 @@ def _ends(lines: Sequence[Line], across: Axis, up: Axis) -> SafeString:
             )
             for index, line in enumerate(lines)
         ),
+    )
+
+
+def _odd(lines: Sequence[Line], across: Axis) -> SafeString:
+    """Mark where lines are not finite: a loss that becomes NaN has no point to draw."""
+    begins = sorted({f"{across.place(x) * 100:.2f}" for line in lines for x in line.gaps[-MOST_MARKS:]}, key=float)
+    return format_html_join(
+        "",
+        '<line class="nan" x1="{0}%" x2="{0}%" y1="0" y2="100%"/><text class="nan" x="{0}%" y="0" dx="{1}" dy="9"'
+        ' text-anchor="{2}">NaN</text>',
+        ((place, *((-4, "end") if float(place) > 80 else (4, "start"))) for place in begins[-MOST_MARKS:]),
     )
 
 
@@ -303,10 +361,12 @@ __all__ = [
     "Band",
     "Chart",
     "Line",
+    "Reported",
     "axis",
     "draw",
     "log_axis",
     "look",
+    "missing_of",
     "nice_step",
     "points_of",
     "smoothed",

@@ -1,7 +1,7 @@
 """What a reader should know of a job's ranks and replicas, in words: which need attention, and what the cluster reports of them."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any, Protocol
@@ -10,6 +10,7 @@ from django.db.models import Avg, Count, Q
 
 from common.text import format_duration
 from jobs.core import exits, unexpected_ranks
+from jobs.core.headlines import nan_words
 from jobs.core.verdict import ASKED_FOR
 from jobs.models import Job, Rank, RankState, Replica
 
@@ -29,6 +30,8 @@ class Ranked(Protocol):
     gpu: float | None
     gpu_ecc_errors: int | None
     gpu_xid: int | None
+    nan_series: str
+    nan_step: int | None
 
 
 # Meanings of critical errors that end a training or announce its end. Source: NVIDIA's Xid errors.
@@ -78,20 +81,25 @@ class Needs:
 def needs_attention(
     ranks: Sequence[Ranked], *, names: Mapping[int, str], late: Mapping[int, int], first: int | None, now: datetime
 ) -> Needs:
-    """Return the ranks that need attention: failed, with a broken GPU, silent, behind, or idle.
+    """Return the ranks that need attention: failed, with a broken GPU, a loss that is NaN, silent, behind, or idle.
 
     `names`: of replicas by their key; `late`: how many steps a rank is behind.
 
     Silent are those that run and have printed nothing for minutes while neither processor nor GPU does anything.
     """
     failed, broken, silent, behind, idle = [], [], [], [], []
+    odd: dict[str, list[Need]] = {}
     for one in ranks:
         where = names.get(one.replica_id, "")
         if one.state == "failed" and not one.is_stopped:
             words = "failed first" if one.rank == first else "failed"
-            failed.append(Need(one.rank, where, ", ".join(filter(None, (words, gpu_trouble(one)))), "bad"))
+            rest = (words, gpu_trouble(one), nan_words(one.nan_series, one.nan_step))
+            failed.append(Need(one.rank, where, ", ".join(filter(None, rest)), "bad"))
         elif one.state == "running" and (trouble := gpu_trouble(one)):
             broken.append(Need(one.rank, where, trouble, "bad"))
+        elif one.nan_series:
+            words = nan_words(one.nan_series, one.nan_step)
+            odd.setdefault(words, []).append(Need(one.rank, where, words, "bad"))
         elif one.state == "running" and (gap := _silence(one, now)):
             silent.append(Need(one.rank, where, f"silent for {gap}: no line, and its CPU does nothing"))
         elif one.rank in late:
@@ -100,8 +108,14 @@ def needs_attention(
             idle.append(Need(one.rank, where, f"its GPU is used {one.gpu:.0%}"))
     failed.sort(key=lambda one: not one.words.startswith("failed first"))
     behind.sort(key=lambda pair: -pair[0])
-    found = [*failed, *broken, *silent, *(need for _, need in behind), *idle]
+    found = [*failed, *broken, *map(_together, odd.values()), *silent, *(need for _, need in behind), *idle]
     return Needs(found[:SHOWN], max(0, len(found) - SHOWN))
+
+
+def _together(same: Sequence[Need]) -> Need:
+    """Return what is the same of many ranks once: a loss that diverges does so on all of them."""
+    first, rest = same[0], len(same) - 1
+    return replace(first, words=f"{first.words}, as on {rest:,} other rank{'s' if rest > 1 else ''}") if rest else first
 
 
 def is_silent(now: datetime) -> Q:

@@ -28,6 +28,7 @@ from jobs.analysis.judging import Failure
 from jobs.analysis.metrics import Latest, latest
 from jobs.analysis.progress import Progress, progress
 from jobs.core import lifecycle
+from jobs.core.headlines import nan_words
 from jobs.core.lifecycle import Phase
 from jobs.filters import JobFilters
 from jobs.models import AttemptFailure, Job, JobEvent, JobQuerySet, Rank
@@ -69,6 +70,8 @@ class JobRow:
     gpu: float | None = None  # of a GPU in use, the mean over its running ranks
     idle_gpus: int = 0
     silent: int = 0
+    nan_series: str = ""  # of a rank whose loss is not finite
+    nan_step: int | None = None
     failure: Failure | None = None
     metric: Latest | None = None
     progress: Progress | None = None
@@ -97,6 +100,10 @@ class JobRow:
         """The error itself, if it explains the job's phase."""
         is_why = self.job.phase in (Phase.FAILED, Phase.STOPPING)
         return self.failure.headline if self.failure and is_why else ""
+
+    @property
+    def nan_words(self) -> str:
+        return nan_words(self.nan_series, self.nan_step)
 
     @property
     def ran_since(self) -> datetime | None:
@@ -235,6 +242,8 @@ def rows(jobs: Iterable[Job]) -> list[JobRow]:
             idle_gpus=Count("id", filter=Q(state="running", gpu__lt=IDLE)),  # before `gpu` is the name of the mean
             silent=Count("id", filter=is_silent(timezone.now())),
             gpu=Avg("gpu", filter=Q(state="running")),
+            nan_series=Max("nan_series"),
+            nan_step=Min("nan_step"),
         )
     }
     steps = JobEvent.objects.filter(job__in=ids, kind="step", phase__in=(Phase.ADMITTED, Phase.RUNNING)).order_by()

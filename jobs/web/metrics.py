@@ -206,16 +206,19 @@ def _draw(name: str, source: ChartValues, asked: ChartQuery, *, beside: ChartVal
     spread = _spread_points(source, name, by_step, within=within)
     ranks = source.lines.get(name, [])
     lines = [
-        charts.Line(f"rank {one.rank}", _points(one, source.start, by_step, within=within), charts.look(index + bool(spread)), asked.smooth)
+        charts.Line(
+            f"rank {one.rank}", _points(one, source.start, by_step, within=within), charts.look(index + bool(spread)), asked.smooth,
+            _missing(one, source.start, by_step, within=within),
+        )
         for index, one in enumerate(ranks)
     ]  # fmt: skip
     worst = source.worst.get(name, ())
     words = [_rank_words(one.rank, asked.failed, worst, is_first=one is ranks[0]) for one in ranks]
     keys = [Key(label, line.look) for label, line in zip(words, lines, strict=True)]
     if spread:
-        median = charts.Line("median", [(x, bucket.median) for x, bucket in spread], "c0 median", asked.smooth)
+        median = charts.Line("median", _medians(spread), "c0 median", asked.smooth, _without_median(spread))
         lines, keys = [median, *lines], [Key("median", "c0"), *keys]
-    if not any(line.points for line in lines):
+    if not any(line.points or line.missing for line in lines):
         return None
     if (other := asked.other) and beside.has(name):
         line = _main_line(name, beside, by_step, within=within)
@@ -225,10 +228,17 @@ def _draw(name: str, source: ChartValues, asked: ChartQuery, *, beside: ChartVal
         title=title, lines=lines, x_kind="step" if by_step else "time", unit=unit.write, unit_name=unit.name, floor=unit.floor,
         bands=_bands(spread), is_log=asked.is_log,
     )  # fmt: skip
-    current = f"median {unit.write(spread[-1][1].median)}" if spread else chart.current
+    current = _current(chart, lines[0]) if spread else chart.current
     return Drawn(
         title, current, keys if len(keys) > 1 else [], charts.draw(chart), "by step" if by_step else "over time"
     )
+
+
+def _current(chart: charts.Chart, median: charts.Line) -> str:
+    """Return the newest median of all ranks, and which of the drawn ranks are not finite."""
+    if median.nan_since is not None or not median.points:
+        return chart.nan_words
+    return "; ".join(filter(None, (f"median {chart.unit(median.points[-1][1])}", chart.nan_words)))
 
 
 def _rank_words(rank: int, failed: int | None, worst: Sequence[int], *, is_first: bool) -> str:
@@ -245,6 +255,19 @@ def _points(one: metrics.Series, start: float, by_step: bool, *, within: Zoom | 
     return [point for point in points if within is None or within.has(point[0])]
 
 
+def _missing(one: metrics.Series, start: float, by_step: bool, *, within: Zoom | None) -> list[float]:
+    found = charts.missing_of(one.points, start=datetime.fromtimestamp(start, UTC), by_step=by_step)
+    return [max(0.0, x) if not by_step else x for x in found if within is None or within.has(x)]
+
+
+def _medians(spread: Sequence[tuple[float, rollups.Bucket]]) -> list[charts.Point]:
+    return [(x, bucket.median) for x, bucket in spread if bucket.median is not None]
+
+
+def _without_median(spread: Sequence[tuple[float, rollups.Bucket]]) -> list[float]:
+    return [x for x, bucket in spread if bucket.median is None]
+
+
 def _spread_points(
     source: ChartValues, name: str, by_step: bool, *, within: Zoom | None
 ) -> list[tuple[float, rollups.Bucket]]:  # fmt: skip
@@ -258,7 +281,7 @@ def _spread_points(
 def _main_line(name: str, source: ChartValues, by_step: bool, *, within: Zoom | None) -> list[charts.Point]:
     """Return the one line that stands for a whole job: its median, or of few ranks the first one's."""
     if spread := _spread_points(source, name, by_step, within=within):
-        return [(x, bucket.median) for x, bucket in spread]
+        return _medians(spread)
     lines = source.lines.get(name)
     return _points(lines[0], source.start, by_step, within=within) if lines else []
 
@@ -266,5 +289,6 @@ def _main_line(name: str, source: ChartValues, by_step: bool, *, within: Zoom | 
 def _bands(spread: Sequence[tuple[float, rollups.Bucket]]) -> list[charts.Band]:
     if not spread:
         return []
-    outer = charts.Band([(x, one.low, one.high) for x, one in spread], "c0 outer")
-    return [outer, charts.Band([(x, one.p5, one.p95) for x, one in spread], "c0")]
+    finite = [(x, one) for x, one in spread if one.median is not None]
+    outer = charts.Band([(x, one.low or 0.0, one.high or 0.0) for x, one in finite], "c0 outer")
+    return [outer, charts.Band([(x, one.p5 or 0.0, one.p95 or 0.0) for x, one in finite], "c0")]

@@ -70,6 +70,8 @@ class Spot:
     gpu: float | None
     gpu_ecc_errors: int | None
     gpu_xid: int | None
+    nan_series: str
+    nan_step: int | None
 
 
 _SPOT = tuple(one.name for one in fields(Spot))
@@ -172,7 +174,9 @@ def _needing(ranks: QuerySet[Rank], late: Mapping[int, int], now: datetime) -> t
     """Return the ranks that may need attention, and the names of their replicas."""
     is_idle = Q(state=RankState.RUNNING) & (Q(gpu__lt=IDLE) | Q(gpu_xid__isnull=False) | Q(gpu_ecc_errors__gt=0))
     has_failed = Q(state=RankState.FAILED, is_stopped=False)
-    asked = ranks.filter(has_failed | is_idle | is_silent(now) | Q(rank__in=list(late))).order_by("rank")
+    asked = ranks.filter(has_failed | is_idle | ~Q(nan_series="") | is_silent(now) | Q(rank__in=list(late))).order_by(
+        "rank"
+    )
     spots, names = [], {}
     for role, index, *values in asked.values_list("replica__role", "replica__index", *_SPOT):
         spots.append(spot := Spot(*values))

@@ -232,7 +232,7 @@ def arrange(
     steps = [rank.step for rank in ranks if rank.step is not None]
     columns = _columns(rows)
     names = {replica.pk: f"{replica.role}-{replica.index}" for replica in replicas}
-    others = [rank for rank in ranks if rank.state == RankState.RUNNING and rank.rank not in late]
+    others = [rank for rank in ranks if _is_for_needs(rank, late)]
     return Matrix(
         needs=concerns.needs_attention(others, names=names, late={}, first=None, now=now),
         rows=rows,
@@ -246,6 +246,13 @@ def arrange(
         furthest=max(steps, default=None),
         cluster=next((one.nodes for one in replicas if one.nodes and one.state not in ENDED), None),
     )
+
+
+def _is_for_needs(rank: Rank, late: Mapping[int, int]) -> bool:
+    """Return whether something may be said of a rank that its cell does not show."""
+    if rank.state == RankState.FAILED and not rank.is_stopped:
+        return False
+    return bool(rank.nan_series) or (rank.state == RankState.RUNNING and rank.rank not in late)
 
 
 def as_alone(replica: Replica, node: Mapping[str, Any], *, may_come: bool = False) -> Alone:

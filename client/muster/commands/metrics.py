@@ -43,7 +43,8 @@ def _write_csv(found: list[Series]) -> None:
     out.writerow(("series", "rank", "at_ms", "step", "value"))
     for one in found:
         out.writerows(
-            (_cell(one.name), one.rank, point.at_ms, _text(point.step), _text(point.value)) for point in one.points
+            (_cell(one.name), one.rank, point.at_ms, _text(point.step), _text(point.value, missing="NaN"))
+            for point in one.points
         )
 
 
@@ -55,16 +56,16 @@ def _cell(name: str) -> str:
 
 def _row(one: Series) -> tuple[object, ...]:
     values = [point.value for point in one.points if point.value is not None]
-    last = one.points[-1] if one.points else Point(0, None, None)
+    last, since = one.points[-1] if one.points else Point(0, None, None), one.nan_since
+    newest = _figure(last.value) if since is None else f"NaN since {since.place}" if since.place else "NaN"
     most = _figure(max(values)) if values else ""
     least = _figure(min(values)) if values else ""
-    return (one.name, one.rank, len(one.points), last.step, _figure(last.value), least, most)
+    return (one.name, one.rank, len(one.points), last.step, newest, least, most)
 
 
 def _figure(value: float | None) -> str:
-    """Format a value; null stands for a non-finite one, which JSON lacks."""
-    return "not finite" if value is None else f"{value:.6g}"
+    return "" if value is None else f"{value:.6g}"
 
 
-def _text(value: float | None) -> str:
-    return "" if value is None else repr(value)
+def _text(value: float | None, *, missing: str = "") -> str:
+    return missing if value is None else repr(value)

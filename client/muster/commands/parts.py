@@ -15,7 +15,20 @@ from muster.render import ago, clock, duration, size
 ATTEMPT = click.option(
     "--attempt", metavar="N", type=click.IntRange(min=1), help="Attempt to show (default: the newest)."
 )
-RANK_HEADERS = ("RANK", "NODE", "REPLICA", "STATE", "STEP", "CPU", "RSS", "GPU", "GPU MEMORY", "LAST LINE", "EXIT")
+RANK_HEADERS = (
+    "RANK",
+    "NODE",
+    "REPLICA",
+    "STATE",
+    "STEP",
+    "CPU",
+    "RSS",
+    "GPU",
+    "GPU MEMORY",
+    "LAST LINE",
+    "EXIT",
+    "NOTE",
+)
 
 
 @click.command()
@@ -99,6 +112,7 @@ def rank_row(rank: Rank, *, now: datetime) -> tuple[object, ...]:
         size(rank.gpu_mem_bytes),
         ago(rank.last_line_at, now=now),
         rank.ending,
+        rank.nan_words,
     )
 
 

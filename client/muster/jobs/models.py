@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from itertools import takewhile
 
 from muster.http.model import Json, Model, as_time, each, mapping, moment, read, unchanged
 
@@ -123,6 +124,8 @@ class Rank(Model):
     gpu_celsius: float | None = None
     gpu_ecc_errors: int | None = None  # uncorrected, since the driver was loaded
     gpu_xid: int | None = None  # the last critical error that the driver reported
+    nan_series: str = ""  # whose newest value is not finite, such as loss
+    nan_step: int | None = None  # since which step
     last_line_at: datetime | None = moment()
     lines: int = 0
     started_at: datetime | None = moment()
@@ -135,6 +138,11 @@ class Rank(Model):
     def shown_state(self) -> str:
         """Return the state as on the web pages: one that was stopped did not fail."""
         return "stopped" if self.state == "failed" and self.is_stopped else self.state
+
+    @property
+    def nan_words(self) -> str:
+        since = "" if self.nan_step is None else f" since step {self.nan_step:,}"
+        return f"{self.nan_series} is NaN{since}" if self.nan_series else ""
 
 
 @dataclass(frozen=True)
@@ -256,6 +264,10 @@ class Point:
     step: int | None
     value: float | None  # None: it was not finite
 
+    @property
+    def place(self) -> str:
+        return "" if self.step is None else f"step {self.step:,}"
+
 
 @dataclass(frozen=True)
 class Series(Model):
@@ -263,3 +275,9 @@ class Series(Model):
     rank: int | None = None
     points: tuple[Point, ...] = read(lambda points: tuple(Point(*point[:3]) for point in points), default=())
     raw: Json = unchanged()
+
+    @property
+    def nan_since(self) -> Point | None:
+        """Return the first of the newest points that are not finite; None if the newest is. Long series are thinned."""
+        odd = list(takewhile(lambda point: point.value is None, reversed(self.points)))
+        return odd[-1] if odd else None

@@ -129,7 +129,8 @@ def test_rank_states_samples_and_metrics_are_stored(job):
         name: getattr(rank, name) for name in translate.SAMPLED
     }
     assert [(one.name, one.rank, one.points[0][1:]) for one in metrics.series(job=job, names=["loss", "bad"])] == [
-        ("loss", 3, (120, 0.42))
+        ("bad", 3, (120, None)),
+        ("loss", 3, (120, 0.42)),
     ]
 
 
@@ -138,7 +139,21 @@ def test_metrics_of_a_process_without_a_rank_count_for_the_first_rank_of_its_rep
         identity=identity(job, 1),
         batch=batch(1, item("metrics", rank=-1, points=[[T, None, {"loss": 1.5, "gone": None}]])),
     )
-    assert [(one.name, one.rank) for one in metrics.series(job=job)] == [("loss", 2)]
+    assert [(one.name, one.rank) for one in metrics.series(job=job)] == [("gone", 2), ("loss", 2)]
+
+
+def test_a_rank_whose_loss_is_not_finite_says_since_which_step(job):
+    def report(seq, *values):
+        points = [[T + step, step, {"loss": loss, "grad_norm": norm}] for step, loss, norm in values]
+        apply.apply_batch(identity=identity(job), batch=batch(seq, item("metrics", rank=0, points=points)))
+        rank = Rank.objects.get(job=job, rank=0)
+        return rank.nan_series, rank.nan_step
+
+    assert report(1, (18, 0.1, 1.0), (19, 0.1, None)) == ("", None), "skipped steps are usual with mixed precision"
+    assert report(2, (20, None, None), (21, None, None)) == ("loss", 20)
+    assert report(3, (22, None, 1.0)) == ("loss", 20), "since the first of them, over all batches"
+    assert report(4, (23, 0.2, 1.0)) == ("", None)
+    assert report(5, (24, None, 1.0), (25, 0.2, 1.0), (26, None, 1.0)) == ("loss", 26)
 
 
 def test_each_attempt_has_its_own_series(lab):

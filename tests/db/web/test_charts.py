@@ -1,5 +1,6 @@
 """Charts are pure functions: points in, markup out."""
 
+import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -9,7 +10,18 @@ from hypothesis import strategies as st
 
 from common.text import format_bytes, format_number
 from jobs.web import charts
-from jobs.web.charts import Chart, Line, axis, draw, nice_step, points_of, tight_axis, time_step, x_words
+from jobs.web.charts import (
+    Chart,
+    Line,
+    axis,
+    draw,
+    missing_of,
+    nice_step,
+    points_of,
+    tight_axis,
+    time_step,
+    x_words,
+)
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 numbers = st.floats(-1e300, 1e300) | st.floats(-1e9, 1e9).map(lambda value: float(f"{value:.6g}"))
@@ -85,6 +97,36 @@ def test_points_without_a_step_or_a_finite_value_are_left_out():
     assert points_of(series, start=START, by_step=True) == [(1.0, 0.5)]
     later = [(START + timedelta(seconds=9), None, 0.4)]
     assert points_of(later, start=START, by_step=False) == [(9.0, 0.4)]
+
+
+def test_values_that_are_not_finite_are_missing():
+    series = [(START, 1, 0.5), (START, 2, float("nan")), (START, 3, None), (START, None, None)]
+    assert missing_of(series, start=START, by_step=True) == [2.0, 3.0]
+
+
+def loss(name="rank 0", *, missing=()):
+    return Line(name, [(1, 2.0), (19, 0.1)], missing=missing)
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        ([loss(missing=[20, 21])], "NaN since step 20"),
+        ([loss(missing=[5, 6])], "0.1"),  # it is finite again
+        ([loss(), loss("rank 3", missing=[20])], "0.1; NaN since step 20 on rank 3"),
+        ([Line("rank 0", [], missing=[1, 2])], "NaN since step 1"),
+    ],
+)
+def test_a_chart_says_since_when_a_series_is_not_finite(lines, words):
+    chart = Chart("loss", lines)
+    assert chart.current == words
+    assert ("NaN" in draw(chart)) == bool([one for one in lines if one.missing])
+
+
+def test_a_chart_marks_where_values_stop_being_finite():
+    svg = draw(Chart("loss", [Line("rank 0", [(0, 1.0), (10, 1.0), (30, 1.0)], missing=[20, 21, 40, 50])]))
+    assert re.findall(r'<line class="nan" x1="([0-9.]+)%"', svg) == ["40.00", "80.00"]
+    assert 'data-x1="50' in svg, "its axis goes on while nothing is finite"
 
 
 def test_a_chart_contains_the_data_for_hovering():

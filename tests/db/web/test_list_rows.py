@@ -36,6 +36,20 @@ def test_a_running_job_shows_its_newest_loss_and_how_far_it_is(owner, lab):
     assert "every replica runs" not in row(owner, job)
 
 
+def test_a_job_whose_loss_is_not_finite_says_so_while_it_runs_and_afterwards(owner, lab):
+    job = seed.running(lab, steps=3)
+    now = timezone.now().timestamp()
+    points = [[now - 10 + n, 18 + n, {"loss": 0.5 if n < 2 else None}] for n in range(5)]
+    apply.apply_batch(identity=identity(job), batch=batch(2, item("metrics", rank=0, points=points)))
+    assert "loss is NaN since step 20" in row(owner, job)
+    page = owner.get(f"/jobs/{job.pk}").text
+    assert "1 rank needs a look" in page and "loss is NaN since step 20" in page
+    assert 'data-now="NaN since step 20"' in page
+    lab.finish(job, 0)
+    assert "loss is NaN since step 20" in row(owner, job)
+    assert "loss is NaN since step 20" in owner.get(f"/jobs/{job.pk}").text
+
+
 def test_a_failed_job_shows_its_error_and_for_how_long_it_ran(owner, lab):
     job = seed.failed(lab)
     assert "CUDA out of memory" in row(owner, job)

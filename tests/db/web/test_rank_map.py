@@ -60,10 +60,20 @@ def test_failed_ranks_come_first_among_those_that_need_a_look(owner, large):
     assert "4 ranks need a look" in page and f'href="/jobs/{large.pk}/logs?rank=700"' in page
 
 
+def test_a_loss_that_is_not_finite_on_all_ranks_is_said_once(large):
+    Rank.objects.filter(job=large).update(nan_series="loss", nan_step=2000)
+    Rank.objects.filter(job=large, rank=7).update(nan_step=1990)
+    count = Rank.objects.filter(job=large).count()
+    assert [(one.rank, one.words) for one in rank_map(large, attempt=1, now=timezone.now()).needs.shown] == [
+        (0, f"loss is NaN since step 2,000, as on {count - 2:,} other ranks"),
+        (7, "loss is NaN since step 1,990"),
+    ]
+
+
 def test_only_the_first_of_many_are_named():
     class One:
         replica_id, is_stopped, step, last_line_at, cpu, gpu, state = 1, False, None, None, None, None, "failed"
-        gpu_ecc_errors, gpu_xid = None, None
+        gpu_ecc_errors, gpu_xid, nan_series, nan_step = None, None, "", None
 
         def __init__(self, rank):
             self.rank = rank

@@ -176,12 +176,20 @@ def test_metrics_are_summarized_or_listed_point_by_point(run: Run, server: FakeM
     assert json.loads(run("metrics", 1, "-o", "json").stdout)[0]["points"] == [[1763700000123, 1, 0.5]]
 
 
-def test_a_value_that_is_not_finite_is_marked(run: Run, server: FakeMuster) -> None:
-    series = [{"name": "loss", "rank": 0, "points": [[1, 1, 2.0], [2, 2, None]]}]
+def test_a_series_that_is_not_finite_says_since_when(run: Run, server: FakeMuster) -> None:
+    series = [{"name": "loss", "rank": 0, "points": [[1, 1, 2.0], [2, 20, None], [3, 30, None]]}]
     server.answer = lambda seen: (200, {"series": series}, {})  # type: ignore[method-assign]
 
-    assert run("metrics", 1).stdout.splitlines()[1].split() == ["loss", "0", "2", "2", "not", "finite", "2", "2"]
-    assert run("metrics", 1, "--csv").stdout.splitlines()[2] == "loss,0,2,2,"
+    assert run("metrics", 1).stdout.splitlines()[1].split() == [
+        "loss", "0", "3", "30", "NaN", "since", "step", "20", "2", "2",
+    ]  # fmt: skip
+    assert run("metrics", 1, "--csv").stdout.splitlines()[2] == "loss,0,2,20,NaN"
+
+
+def test_a_rank_whose_loss_is_not_finite_says_so(run: Run, server: FakeMuster) -> None:
+    ranks = [{"rank": 0, "state": "running", "nan_series": "loss", "nan_step": 20}]
+    server.answer = lambda seen: (200, {"results": ranks, "next": None}, {})  # type: ignore[method-assign]
+    assert "loss is NaN since step 20" in run("ranks", 1).stdout
 
 
 def test_no_name_of_a_series_is_a_formula_in_a_spreadsheet(run: Run, server: FakeMuster) -> None:
