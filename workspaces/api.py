@@ -69,7 +69,7 @@ class WorkspacesView(generics.ListAPIView[Workspace]):
     )
     def post(self, request: Request) -> Response:
         with _reading(request):
-            body = sent.only(request.data, "team", "queue", "base", "set", "remove", "digest")
+            body = sent.only(request.data, "team", "queue", "base", "set", "remove", "digest", "left_out")
             team = _team(_user(request), body)
             put, remove = sent.entries(body.get("set")), sent.paths(body.get("remove") or [])
             try:
@@ -80,6 +80,7 @@ class WorkspacesView(generics.ListAPIView[Workspace]):
                     base=sent.whole(body, "base"),
                     remove=remove,
                     expected=sent.digest(body),
+                    left_out=sent.left_out(body.get("left_out")),
                 )
             except services.MissingFiles as error:
                 return _missing(error)

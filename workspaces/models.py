@@ -71,6 +71,11 @@ class Workspace(models.Model):
     manifest_bytes = models.PositiveBigIntegerField(
         default=0, db_default=0, help_text="as stored; 0: from before they were counted"
     )
+    left_out = models.JSONField(
+        default=list,
+        db_default=models.Value([], models.JSONField()),
+        help_text="what its last sender's folder had beside it, ignored by git or .musterignore",
+    )
     created_at = models.DateTimeField(default=timezone.now, editable=False)
     used_at = models.DateTimeField(default=timezone.now, help_text="when it was last asked for by a submission")
 

@@ -9,6 +9,8 @@ from common.errors import MOST_PROBLEMS, InvalidInput, Problem
 from .manifest import EXECUTABLE, FILE, LINK, MAX_ENTRIES, Entry, entry_problems
 
 _DIGEST = re.compile("[0-9a-f]{64}")
+MOST_LEFT_OUT = 50
+_LEFT_OUT = {"path", "files", "size", "is_whole"}
 _KEYS = {"path", "kind", "size", "digest", "executable", "target"}
 MAX_SIZE = 1 << 53  # the largest whole number that every JSON reader represents exactly
 
@@ -26,6 +28,25 @@ def entries(sent: Any) -> list[Entry]:
 def paths(sent: Any) -> list[str]:
     """Return a manifest's `remove`. Raises InvalidInput."""
     return [_text(item, at=f"remove.{index}") for index, item in enumerate(_listed("remove", sent))]
+
+
+def left_out(sent: Any) -> list[dict[str, Any]] | None:
+    """Return what the sender left out, None where it does not say. Raises InvalidInput."""
+    if sent is None:
+        return None
+    if not isinstance(sent, list) or len(sent) > MOST_LEFT_OUT:
+        raise InvalidInput(Problem("left_out", str(sent)[:80], f"must be a list of at most {MOST_LEFT_OUT} items"))
+    found = []
+    for index, item in enumerate(sent):
+        at = f"left_out.{index}"
+        if not isinstance(item, dict) or item.keys() != _LEFT_OUT:
+            raise InvalidInput(Problem(at, str(item)[:80], f"must be an object with {', '.join(sorted(_LEFT_OUT))}"))
+        path = _text(item["path"], at=f"{at}.path")[:1024]
+        found.append(
+            {"path": path, "files": whole(item, "files", at=at) or 0, "size": whole(item, "size", at=at) or 0,
+             "is_whole": item["is_whole"] is not False}
+        )  # fmt: skip
+    return found
 
 
 def digests(sent: Any) -> list[str]:

@@ -29,6 +29,13 @@ class SentEntry(serializers.Serializer[Any]):
     target = serializers.CharField(required=False, help_text="of a link, relative")
 
 
+class LeftOutSerializer(serializers.Serializer[Any]):
+    path = serializers.CharField(help_text="a folder's ends in a slash")
+    files = serializers.IntegerField(min_value=0)
+    size = serializers.IntegerField(min_value=0, help_text="in bytes")
+    is_whole = serializers.BooleanField(help_text="false: there are more files, which were not counted")
+
+
 class ManifestSerializer(serializers.Serializer[Any]):
     team = serializers.CharField(required=False, allow_null=True, help_text="required for members of several teams")
     queue = serializers.CharField(required=False, allow_null=True, help_text="or the queue the job will go to")
@@ -37,6 +44,9 @@ class ManifestSerializer(serializers.Serializer[Any]):
     remove = serializers.ListField(child=serializers.CharField(), required=False)
     digest = serializers.RegexField(
         r"^[0-9a-f]{64}\Z", required=False, help_text="of the result; another one is refused"
+    )
+    left_out = LeftOutSerializer(
+        many=True, required=False, allow_null=True, help_text="what was ignored in the sender's folder"
     )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from itertools import islice
-from typing import IO, TypeVar
+from typing import IO, Any, TypeVar
 
 from django.db.models import Sum
 from django.utils import timezone
@@ -87,11 +87,19 @@ def keep(team: Team, found: list[frames.Frame], content: IO[bytes]) -> None:
 
 
 def create(
-    *, team: Team, by: User, put: list[Entry], base: int | None = None, remove: Iterable[str] = (), expected: str = ""
+    *,
+    team: Team,
+    by: User,
+    put: list[Entry],
+    base: int | None = None,
+    remove: Iterable[str] = (),
+    expected: str = "",
+    left_out: list[dict[str, Any]] | None = None,
 ) -> tuple[Workspace, bool]:
     """Return the workspace of these entries, laid over those of `base`; False when the team had it already.
 
-    `expected` is the digest that the sender computed: its base may be from another server that had this address. Raises
+    `expected` is the digest that the sender computed: its base may be from another server that had this address.
+    `left_out`: what the sender's folder had beside it; None: not said. Raises
     MissingFiles when files have to be sent first, InvalidInput for what cannot be a workspace.
     """
     require(by, Act.SUBMIT, team)
@@ -104,6 +112,8 @@ def create(
         message = "is not the digest of the result; send the whole list without a base"
         raise InvalidInput(Problem("digest", expected, message))
     if earlier := _earlier(team, digest):
+        if left_out is not None and left_out != earlier.left_out:
+            Workspace.objects.filter(pk=earlier.pk).update(left_out=left_out)
         return earlier, False
     _check_present(team, put)
     packed = files.pack_text(text)
@@ -118,7 +128,7 @@ def create(
                 digest=digest,
                 defaults={
                     "created_by": by, "size_bytes": manifest.size_of(entries), "files": len(entries), "manifest": name,
-                    "manifest_bytes": len(packed),
+                    "manifest_bytes": len(packed), "left_out": left_out or [],
                 },
             )  # fmt: skip
             if not is_new:

@@ -22,6 +22,8 @@ from muster.code.workspace import File, Stat, Tree
 from muster.http.disk import replace_file
 
 VERSION = 1
+RULES = 2  # which files are sent: since 2 what git tracks is, and what its exclude files name is not
+LITTLE_BYTES = 1 << 20  # nobody is asked about less
 # A file written after it was read, within one tick of the file system's clock, looks unchanged.
 SETTLED_NS = 2_000_000_000
 KEPT_SECONDS = 90 * 24 * 3600
@@ -36,6 +38,7 @@ class Memory:
     workspace: int | None = None
     sent: Entries = field(default_factory=dict)  # the entries of that workspace
     digests: dict[str, tuple[Stat, str]] = field(default_factory=dict)
+    is_older: bool = False  # written by a release that left out what .gitignore names although git tracks it
 
     began_ns: int = 0  # when the first file was read
 
@@ -47,6 +50,12 @@ class Memory:
         links = {link.path: {"path": link.path, "kind": "link", "target": link.target} for link in tree.links}
         return {**files, **links}
 
+    def grown_from(self, size_bytes: int) -> int | None:
+        """Return how many bytes were sent last, where a new release would send more than twice as many; else None."""
+        before = sum(int(entry.get("size", 0)) for entry in self.sent.values())
+        is_much = size_bytes > 2 * before and size_bytes - before > LITTLE_BYTES
+        return before if self.is_older and self.workspace is not None and is_much else None
+
     def forget(self) -> None:
         """Forget the last workspace: the server no longer has it."""
         self.workspace, self.sent = None, {}
@@ -56,7 +65,13 @@ class Memory:
         digests = {
             path: one for path, one in self.digests.items() if _is_settled(one[0], now=self.began_ns or time.time_ns())
         }
-        content = {"version": VERSION, "workspace": workspace, "sent": list(entries.values()), "digests": digests}
+        content = {
+            "version": VERSION,
+            "rules": RULES,
+            "workspace": workspace,
+            "sent": list(entries.values()),
+            "digests": digests,
+        }
         with contextlib.suppress(OSError):
             replace_file(self.path, text=json.dumps(content, separators=(",", ":")))
             _drop_old(self.path.parent)
@@ -78,7 +93,7 @@ def load(url: str, *, root: str) -> Memory:
             return Memory(path)
         sent = {entry["path"]: entry for entry in content["sent"]}
         digests = {name: (Stat(*seen), str(known)) for name, (seen, known) in content["digests"].items()}
-        return Memory(path, int(content["workspace"]), sent, digests)
+        return Memory(path, int(content["workspace"]), sent, digests, is_older=content.get("rules") != RULES)
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return Memory(path)
 

@@ -8,12 +8,12 @@ import json
 import os
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Callable, NamedTuple
+from typing import Any, Callable, NamedTuple, Optional
 
 from muster.code import memory as memories
 from muster.code.contents import TRIES, Changed, Pack, packs
 from muster.code.memory import Entries, Entry, Memory
-from muster.code.workspace import File, Tree, walk
+from muster.code.workspace import File, LeftOut, Tree, walk
 from muster.errors import Invalid, WorkspaceError
 from muster.http.call import Call
 from muster.http.model import Json
@@ -22,10 +22,14 @@ from muster.jobs.models import Job, Workspace
 from muster.jobs.operations import Jobs
 
 Progress = Callable[[int, int], None]  # bytes of files sent, and to be sent
+# Called with what a folder contains before anything of it is sent, and with what was sent of it last, in bytes, where a
+# new release would send more than twice as much. An error that it raises ends the submission.
+Scanned = Callable[[Tree, Optional[int]], None]
 
 ASK_BYTES = 64 << 20  # before reading more than this, ask whether the server would accept it
 EAGER_BYTES = 256 << 10  # new files are sent without asking up to this size, which saves a request
 ROUNDS = 5
+MOST_LEFT_OUT = 50  # of what was ignored, the largest, for the code's page
 GZIP_BYTES = 1024  # shorter bodies gain nothing
 
 
@@ -41,6 +45,7 @@ class Offer(NamedTuple):
     put: list[Entry]
     remove: list[str]
     digest: str  # of the result: a different server at this address may have another workspace with the base's id
+    left_out: tuple[LeftOut, ...] = ()
 
 
 class _Folder(NamedTuple):
@@ -50,6 +55,7 @@ class _Folder(NamedTuple):
     entries: Entries
     queue: str | None
     progress: Progress | None
+    left_out: tuple[LeftOut, ...]
 
 
 class Sending(Jobs):
@@ -78,12 +84,14 @@ class Sending(Jobs):
         fields: Mapping[str, Any] | None = None,
         idempotency_key: str | None = None,
         progress: Progress | None = None,
+        scanned: Scanned | None = None,
     ) -> Job:
         """Send what is new in the folder, then submit.
 
         `directory=None` sends no code, `workspace` is the id of one uploaded before; `progress` is called with the
-        bytes sent and the bytes in total. The server decides what is not given. The same `idempotency_key` never makes
-        a second job. `fields` are further fields of the job that this server knows (`job_fields()`), by name.
+        bytes sent and the bytes in total, `scanned` with what the folder contains before anything is sent. The server
+        decides what is not given. The same `idempotency_key` never makes a second job. `fields` are further fields of
+        the job that this server knows (`job_fields()`), by name.
         """
         spec = calls.job_spec(
             command,
@@ -107,32 +115,40 @@ class Sending(Jobs):
             **(fields or {}),
         )
         if directory is not None and workspace is None:
-            spec["workspace"] = (await self.upload(directory or "", queue=queue, progress=progress)).id
+            spec["workspace"] = (await self.upload(directory or "", queue=queue, progress=progress, scanned=scanned)).id
         return await self._send(calls.create_job(spec, key=idempotency_key or str(uuid.uuid4())))
 
     async def upload(
-        self, directory: str | os.PathLike[str], *, queue: str | None = None, progress: Progress | None = None
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        queue: str | None = None,
+        progress: Progress | None = None,
+        scanned: Scanned | None = None,
     ) -> Workspace:
         """Send a folder for later jobs; name the queue they will go to if you belong to several teams."""
         # If a file changes meanwhile, the folder is scanned again.
         memory = await self._port.work(lambda: memories.load(self.url, root=os.path.realpath(directory)))
         for tried in range(1, TRIES + 1):
             try:
-                return await self._upload(directory, memory=memory, queue=queue, progress=progress)
+                tree = await self._port.work(lambda: walk(directory))
+                if scanned is not None and tried == 1:
+                    scanned(tree, memory.grown_from(tree.size_bytes))
+                return await self._upload(tree, memory=memory, queue=queue, progress=progress)
             except Changed as changed:
                 memory.digests.pop(changed.path, None)
                 if tried == TRIES:
                     raise
         raise AssertionError("not reached")
 
-    async def _upload(
-        self, directory: str | os.PathLike[str], *, memory: Memory, queue: str | None, progress: Progress | None
-    ) -> Workspace:
-        tree = await self._port.work(lambda: walk(directory))
+    async def _upload(self, tree: Tree, *, memory: Memory, queue: str | None, progress: Progress | None) -> Workspace:
         if tree.size_bytes > ASK_BYTES:
             await self._ask_for_room(tree, queue=queue)
         entries = await self._port.work(lambda: memory.entries(tree))
-        found = await self._offer_changes(_Folder(tree, entries, queue=queue, progress=progress), memory=memory)
+        found = await self._offer_changes(
+            _Folder(tree, entries, queue=queue, progress=progress, left_out=tree.left_out[:MOST_LEFT_OUT]),
+            memory=memory,
+        )
         await self._port.work(lambda: memory.save(found.id, entries=entries))
         return found
 
@@ -164,11 +180,20 @@ class Sending(Jobs):
             fresh = []
         for _ in range(ROUNDS):
             await self._send_files(fresh, folder=folder)
-            answer = await self._send(create(offer))
+            answer = await self._offered(offer, left_out=folder.left_out)
             if isinstance(answer, Workspace):
                 return answer
             fresh = list(answer.digests)
         raise WorkspaceError("the server does not keep the files it was sent: tell its administrator")
+
+    async def _offered(self, offer: Offer, *, left_out: tuple[LeftOut, ...]) -> Workspace | MissingDigests:
+        try:
+            return await self._send(create(offer._replace(left_out=left_out)))
+        except Invalid as error:
+            # A server of an older release does not know the field.
+            if not left_out or "left_out" not in {one.field for one in error.problems}:
+                raise
+        return await self._send(create(offer))
 
     async def _send_files(self, digests: Iterable[str], *, folder: _Folder) -> None:
         """Send files by their digests, and report progress."""
@@ -226,7 +251,11 @@ def create(offer: Offer) -> Call[Workspace | MissingDigests]:
     def parse(answer: Json) -> Workspace | MissingDigests:
         return MissingDigests(tuple(answer["missing"])) if "missing" in answer else Workspace.parse(answer)
 
-    body = {"queue": offer.queue, "base": offer.base, "set": offer.put, "remove": offer.remove, "digest": offer.digest}
+    left_out = [{**one._asdict(), "path": one.path[:1024]} for one in offer.left_out] or None
+    body: dict[str, Any] = {
+        "queue": offer.queue, "base": offer.base, "set": offer.put, "remove": offer.remove, "digest": offer.digest,
+        "left_out": left_out,
+    }  # fmt: skip
     return _post("/workspaces", body, parse=parse, accepted=(409,))
 
 

@@ -1,8 +1,7 @@
-"""Job files: `--from-file job.yaml`, and environments in files. Pure: text in, values out."""
+"""Job files: `--from-file job.yaml`. Pure: text in, values out."""
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -48,34 +47,6 @@ def merged(file: Mapping[str, Any], *, flags: Mapping[str, Any]) -> dict[str, An
     both = {**file, **given}
     env = {**file.get("env", {}), **given.get("env", {})}
     return {**both, "env": env} if env else both
-
-
-def read_env(text: str, *, source: str) -> dict[str, str]:
-    """Parse `KEY=VALUE` lines as in a `.env` file: comments, `export` and quotes are supported; nothing is expanded.
-
-    Raises JobFileError.
-    """
-    found: dict[str, str] = {}
-    for number, line in enumerate(text.splitlines(), start=1):
-        line = line.strip()
-        if not line or line.startswith("#"):
-            continue
-        name, equals, value = line[7:].lstrip().partition("=") if line.startswith("export ") else line.partition("=")
-        name = name.strip()
-        if not equals or not name or any(char.isspace() for char in name):
-            raise JobFileError(f"{source}, line {number}: {line[:40]!r} is not KEY=VALUE")
-        found[name] = _unquoted(value.strip(), source=source, number=number)
-    return found
-
-
-def _unquoted(value: str, *, source: str, number: int) -> str:
-    if value[:1] not in ("'", '"'):
-        return value.split(" #", 1)[0].rstrip()
-    try:
-        words = shlex.split(value, comments=True)
-    except ValueError as error:
-        raise JobFileError(f"{source}, line {number}: a quote is not closed") from error
-    return "".join(words)
 
 
 def _checked(name: str, value: Any, *, source: str) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from pathlib import Path
 from typing import Any, Callable, TypeVar
@@ -10,7 +11,8 @@ from typing import Any, Callable, TypeVar
 import click
 
 from muster.client import Client
-from muster.commands.job_file import FIELDS, job_value, merged, read_env, read_job
+from muster.commands.env_file import read_env
+from muster.commands.job_file import FIELDS, job_value, merged, read_job
 from muster.commands.secrets import names_only
 from muster.commands.session import queue_names
 from muster.errors import JobFileError, NotFound
@@ -51,7 +53,7 @@ OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option("--env", metavar="K=V", multiple=True, callback=_env,
                  help="Set an environment variable; may be repeated."),
     click.option("--env-file", metavar="FILE", multiple=True,
-                 help="Read environment variables from a file of KEY=VALUE lines."),
+                 help="Read environment variables from a .env file."),
     click.option("--secret", "secrets", metavar="K", multiple=True, callback=names_only,
                  help="Environment variable whose value is never shown again; it is taken from $K, or prompted for."),
     click.option("--volume", "volumes", metavar="NAME:/PATH", multiple=True, help="Volume to mount; may be repeated."),
@@ -83,7 +85,7 @@ def job_fields(file: str | None, *, flags: dict[str, Any]) -> dict[str, Any]:
     fields = merged(fields, flags=flags)  # an option of its own wins over --set
     env: dict[str, str] = {}
     for source in fields.pop("env_file", ()):
-        env.update(read_env(_content(source), source=source))
+        env.update(read_env(_content(source), source=source, here=os.environ))
     env.update(fields.get("env", {}))
     fields = {**fields, "env": env} if env else fields
     if not fields.get("queue"):

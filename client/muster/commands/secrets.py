@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import click
 
-from muster.commands.job_file import read_env
+from muster.commands.env_file import read_env
 
 
 def names_only(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
@@ -22,7 +22,7 @@ def names_only(ctx: click.Context, param: click.Parameter, values: tuple[str, ..
 
 def secret_values(names: Sequence[str], *, is_piped: bool) -> dict[str, str]:
     """Return each name's value: from the standard input (KEY=VALUE lines), the environment, or a prompt."""
-    piped = read_env(sys.stdin.read(), source="standard input") if is_piped else {}
+    piped = read_env(sys.stdin.read(), source="standard input", here=None) if is_piped else {}
     found = {**piped, **{name: _value(name) for name in names if name not in piped}}
     return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import uuid
 from typing import Any
 
@@ -10,6 +11,8 @@ import click
 
 from muster.client import Client
 from muster.code.progress import Upload
+from muster.code.sending import Scanned
+from muster.code.workspace import LeftOut, Tree
 from muster.commands.following import LineWriter, detached, follow, leave
 from muster.commands.job_file import FIELDS
 from muster.commands.job_options import check_known, job_fields, job_options
@@ -17,12 +20,13 @@ from muster.commands.output import Output, note, reading
 from muster.commands.planning import plan_lines, summary
 from muster.commands.secrets import secret_values
 from muster.commands.session import open_client
-from muster.errors import MusterError
+from muster.errors import MusterError, WorkspaceError
 from muster.jobs.calls import job_spec
 from muster.jobs.models import Job
-from muster.render import printable
+from muster.render import printable, size
 
 # Not part of the job's description, so irrelevant to a plan.
+SHOWN = 4  # of what is left out
 SENDING = ("directory", "workspace", "idempotency_key", "secrets")
 
 
@@ -35,6 +39,7 @@ SENDING = ("directory", "workspace", "idempotency_key", "secrets")
 @click.option("--no-workspace", is_flag=True, help="Do not send code.")
 @click.option("--workspace", metavar="ID", type=int, help="Use code that was sent before.")
 @click.option("--secrets-stdin", is_flag=True, help="Read secrets from standard input, as KEY=VALUE lines.")
+@click.option("--yes", "is_sure", is_flag=True, help="Send the folder also where that is much more than the last time.")
 @click.option("--idempotency-key", metavar="KEY", help="Repeating the request with the same key creates no second job.")
 @click.option("--dry-run", "is_dry", is_flag=True, help="Show what would be submitted, as `muster plan` does.")
 @click.option(
@@ -47,6 +52,7 @@ def submit(
     file: str | None,
     no_workspace: bool,
     secrets_stdin: bool,
+    is_sure: bool,
     is_dry: bool,
     is_following: bool,
     output: Output,
@@ -63,7 +69,7 @@ def submit(
             fields["directory"] = None
         if "gpus" in fields and output == Output():
             _tell_distribution(client, fields=fields)
-        job = _submitted(client, fields=fields)
+        job = _submitted(client, fields=fields, scanned=lambda tree, before: _tell_scan(tree, before, is_sure=is_sure))
         _announce(job, output=output, is_following=is_following)
         if not is_following:
             return
@@ -127,7 +133,36 @@ def _spec(fields: dict[str, Any]) -> dict[str, Any]:
     return job_spec(about.pop("command"), **about)
 
 
-def _submitted(client: Client, *, fields: dict[str, Any]) -> Job:
+def _tell_scan(tree: Tree, before: int | None, *, is_sure: bool) -> None:
+    """Say what is not sent, and ask where a new release of this client would send much more. Raises Abort."""
+    if words := left_out_words(tree):
+        note(printable(words))
+    if before is None or is_sure:
+        return
+    question = (
+        f"This release also sends what git tracks in ignored folders: {size(tree.size_bytes)}, where {size(before)} "
+        f"were sent last. The largest are {tree.largest()}; .musterignore leaves files out."
+    )
+    if not sys.stdin.isatty():
+        raise WorkspaceError(f"{question} Add --yes to send it.")
+    click.confirm(printable(f"{question} Send it?"), abort=True, err=True)
+
+
+def left_out_words(tree: Tree) -> str:
+    """Return in one sentence what git and .musterignore leave out, the largest first; empty if that is nothing."""
+    shown = [_left_out(one) for one in tree.left_out[:SHOWN]]
+    more = len(tree.left_out) - len(shown)
+    shown += [f"{more} more"] if more else []
+    return f"Not sent, since ignored: {', '.join(shown)}" if shown else ""
+
+
+def _left_out(one: LeftOut) -> str:
+    most = "" if one.is_whole else "more than "
+    count = f"{most}{one.files:,} file{'s' if one.files != 1 else ''}, " if one.path.endswith("/") else ""
+    return f"{one.path} ({count}{most}{size(one.size)})"
+
+
+def _submitted(client: Client, *, fields: dict[str, Any], scanned: Scanned) -> Job:
     fields = dict(fields)
     key = fields.pop("idempotency_key", None) or str(uuid.uuid4())
     directory = fields.pop("directory", ".")
@@ -135,8 +170,9 @@ def _submitted(client: Client, *, fields: dict[str, Any]) -> Job:
         command = fields.pop("command")
         more = {name: fields.pop(name) for name in set(fields) - set(FIELDS)}
         return client.submit(
-            command, directory=directory, idempotency_key=str(key), progress=progress, fields=more, **fields
-        )
+            command, directory=directory, idempotency_key=str(key), progress=progress, scanned=scanned, fields=more,
+            **fields,
+        )  # fmt: skip
 
 
 def _announce(job: Job, *, output: Output, is_following: bool) -> None:

@@ -1,6 +1,7 @@
 """/jobs/<id>/code: the code that a job ran and what changed, shown but never executed."""
 
 import io
+import re
 
 import pytest
 
@@ -130,3 +131,17 @@ def test_a_long_list_is_truncated_with_a_count(owner, ran, monkeypatch):
     assert "and 1 more" in owner.get(f"/jobs/{job.pk}/code").text
     after = ran(dict.fromkeys("defgh", b"1"))
     assert "and 4 more; <code>muster diff" in owner.get(f"/jobs/{after.pk}/code?with={job.pk}").text
+
+
+def test_what_was_not_sent_is_listed(owner, ran):
+    job = ran({"train.py": b"x"})
+    left_out = [
+        {"path": f"{HOSTILE}/", "files": 2000, "size": 3 << 20, "is_whole": False},
+        {"path": "last.ckpt", "files": 1, "size": 2048, "is_whole": True},
+    ]
+    job.refresh_from_db()
+    Workspace.objects.filter(pk=job.workspace.pk).update(left_out=left_out)
+    page = owner.get(f"/jobs/{job.pk}/code").text
+    words = " ".join(re.sub(r"<[^>]+>", " ", page[page.index('id="left-out"') :]).split())
+    assert "more than 2,000 files, 3.0 MiB last.ckpt 2.0 KiB" in words and HOSTILE not in page
+    assert 'id="left-out"' not in owner.get(f"/jobs/{ran({'other.py': b'y'}).pk}/code").text

@@ -78,6 +78,18 @@ def test_a_folder_arrives_unchanged(client, code):
     }
 
 
+def test_what_the_sender_left_out_is_kept_of_the_newest_submission(client, code):
+    (code / ".gitignore").write_text("data/\n")
+    for count in (1, 2):
+        (code / "data").mkdir(exist_ok=True)
+        (code / f"data/{count}.bin").write_bytes(bytes(100))
+        number = client.upload(code).id
+        assert Workspace.objects.get(pk=number).left_out == [
+            {"path": "data/", "files": count, "size": 100 * count, "is_whole": True}
+        ]
+    assert Workspace.objects.count() == 1
+
+
 def test_only_the_changed_file_among_ten_thousand_is_sent(client, counter, tmp_path):
     folder = tmp_path / "tree"
     for number in range(FILES):

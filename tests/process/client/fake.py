@@ -32,6 +32,8 @@ class FakeMuster(More):
         self.ranks: dict[int, list[dict[str, Any]]] = {}
         self.workspaces: dict[str, dict[str, Any]] = {}  # trees by digest: path to entry
         self.files: dict[str, bytes] = {}
+        self.known_fields = {"team", "queue", "base", "set", "remove", "digest", "left_out"}  # of a workspace
+        self.left_out: Any = None  # of the newest workspace, as it was sent
         self.forgotten: set[int] = set()  # ids of deleted workspaces
         self.keys: dict[str, int] = {}
         self.queues = [queue("research"), queue("closed", is_open=False)]
@@ -92,6 +94,10 @@ class FakeMuster(More):
         return self._tree(body)
 
     def _tree(self, body: dict[str, Any]) -> Answer:
+        for name in body.keys() - self.known_fields:
+            wrong = {"field": name, "value": None, "message": "is not a field here"}
+            return problem(422, "Invalid", f"{name} is not a field here", errors=[wrong])
+        self.left_out = body.get("left_out")
         base = body.get("base")
         if base in self.forgotten:
             wrong = {"field": "base", "value": base, "message": "no longer exists; send the whole list without a base"}

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from muster.code import memory
 from muster.commands.following import exit_code_of
 from muster.jobs.models import Job
 
@@ -27,6 +28,49 @@ def test_a_submission_prints_the_next_commands(run: Run, logged_in: FakeMuster, 
     assert result.exit_code == 0
     assert result.stdout.splitlines()[:2] == ["Submitted job 1 (job-1) to research", "  follow   muster logs -f 1"]
     assert sent(logged_in) == {"command": ["torchrun", "train.py", "--lr", "3"], "queue": "research", "workspace": 5}
+
+
+def test_what_is_ignored_is_said_and_sent_along(run: Run, logged_in: FakeMuster, code: Path) -> None:
+    for name in ("data/a.bin", "data/b.bin", "last.ckpt"):
+        (code / name).parent.mkdir(exist_ok=True)
+        (code / name).write_bytes(bytes(2048))
+    (code / ".gitignore").write_text("data/\n*.ckpt\n")
+    result = run("submit", "--queue", "research", "--dir", code, "--", "torchrun", "train.py")
+    assert result.stderr.splitlines()[0] == "Not sent, since ignored: data/ (2 files, 4.0 KiB), last.ckpt (2.0 KiB)"
+    assert logged_in.left_out == [
+        {"path": "data/", "files": 2, "size": 4096, "is_whole": True},
+        {"path": "last.ckpt", "files": 1, "size": 2048, "is_whole": True},
+    ]
+
+
+def test_a_server_that_does_not_know_what_is_ignored_gets_the_code_all_the_same(
+    run: Run, logged_in: FakeMuster, code: Path
+) -> None:
+    (code / "last.ckpt").write_text("x")
+    (code / ".gitignore").write_text("*.ckpt\n")
+    logged_in.known_fields -= {"left_out"}
+    assert run("submit", "--queue", "research", "--dir", code, "--", "torchrun", "train.py").exit_code == 0
+    assert logged_in.left_out is None and sent(logged_in)["workspace"] == 5
+
+
+def test_much_more_code_than_the_release_before_sent_is_asked_about(
+    run: Run, logged_in: FakeMuster, code: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit = ("submit", "--queue", "research", "--dir", code, "--", "torchrun", "train.py")
+    assert run(*submit).exit_code == 0
+    (remembered,) = memory.cache_folder().iterdir()
+    content = json.loads(remembered.read_text())
+    del content["rules"]  # as the release before wrote it
+    remembered.write_text(json.dumps(content))
+    (code / "weights.bin").write_bytes(bytes(2 << 20))
+
+    result = run(*submit)
+    assert result.exit_code != 0 and len(logged_in.workspaces) == 1
+    assert "sends what git tracks in ignored folders: 2.0 MiB" in result.stderr
+    assert "weights.bin (2.0 MiB)" in result.stderr and "Add --yes" in result.stderr
+    assert run("submit", "--yes", *submit[1:]).exit_code == 0 and len(logged_in.workspaces) == 2
+    (code / "more.bin").write_bytes(bytes(8 << 20))
+    assert run(*submit).exit_code == 0, "it is asked once"
 
 
 def test_every_option_reaches_the_server(run: Run, logged_in: FakeMuster) -> None:
