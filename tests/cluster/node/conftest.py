@@ -25,6 +25,8 @@ from tests.support.machine import need
 
 ROOT = Path(__file__).resolve().parents[3]
 QUEUES = ("pods", "small", "nowhere", "gated")  # each on a cluster of the same name: this node with different options
+# What a framework on real pods depends on, beside what tests/unit/clusters has without any.
+GUARDS = ("agent", "jobs/frameworks", "jobs/clusters/kubernetes", "jobs/clusters/replica_file.py", "rig")
 SECONDS = 900.0  # generous: several interpreters import torch on two busy cores
 
 

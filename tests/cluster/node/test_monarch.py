@@ -6,11 +6,13 @@ import signal
 import pytest
 
 from rig.world import NAMESPACE
+from tests.cluster.node.conftest import GUARDS
 from tests.support.monarch_operator import NEW, Operator, defined
 from tests.support.patience import until
 from tests.system.stack.test_monarch import SCRIPT, WAITS
 
 
+@pytest.mark.ci(guards=GUARDS)
 def test_a_script_finds_its_hosts_in_the_clusters_own_api(pods):
     job = pods.submit(
         SCRIPT,

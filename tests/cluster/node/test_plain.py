@@ -1,9 +1,13 @@
 """A plain job on real pods: two roles with shapes of their own find each other by DNS, and the workers end the job."""
 
+import pytest
+
+from tests.cluster.node.conftest import GUARDS
 from tests.support.meeting import MEETS
 from tests.support.patience import until
 
 
+@pytest.mark.ci(guards=GUARDS)
 def test_workers_and_a_helper_meet_on_real_pods_and_the_workers_end_the_job(pods):
     job = pods.submit(
         MEETS, command=["python3", "train.py", "1"], framework="plain", nodes=2,

@@ -1,9 +1,13 @@
 """A Ray job on real pods: head and workers with shapes of their own, tasks on the workers, and nothing left at the end."""
 
+import pytest
+
+from tests.cluster.node.conftest import GUARDS
 from tests.support.patience import until
 from tests.system.stack.test_ray import DRIVER, FOUR
 
 
+@pytest.mark.ci(guards=GUARDS)
 def test_head_and_workers_meet_on_real_pods_and_the_driver_ends_the_job(pods):
     job = pods.submit(
         DRIVER,

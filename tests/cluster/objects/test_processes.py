@@ -59,6 +59,7 @@ def stored(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file()]
 
 
+@pytest.mark.ci(guards=("common/files", "controlplane/operations", "jobs/logs", "workspaces"))
 def test_files_move_into_a_bucket_that_machines_share_and_back(machine, server, address, tmp_path):
     first = machine("first")
     assert first.run("migrate")[0] == 0

@@ -18,6 +18,8 @@ from tests.process.embedded.jobs import finish, phase_of, started, step_of
 from tests.process.embedded.world import ROOT, environ, processes_naming
 from tests.support.patience import until
 
+GUARDS = ("bin", "embedded", "docs/demo.md", "requirements/demo.lock")
+
 
 @pytest.mark.parametrize(
     ("options", "replicas", "ranks"),
@@ -25,7 +27,7 @@ from tests.support.patience import until
         pytest.param([], 2, 4, marks=pytest.mark.full, id="torchrun"),
         pytest.param(["--framework", "ray"], 3, 0, marks=pytest.mark.full, id="ray"),
         pytest.param(["--framework", "monarch"], 3, 4, marks=pytest.mark.full, id="monarch"),
-        pytest.param(["--light"], 4, 4, marks=pytest.mark.ci, id="plain"),
+        pytest.param(["--light"], 4, 4, marks=pytest.mark.ci(guards=GUARDS), id="plain"),
     ],
 )
 def test_the_demo_once_runs_its_sample_job_and_ends_with_one_line_of_json(tmp_path, options, replicas, ranks):

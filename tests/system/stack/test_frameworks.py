@@ -15,7 +15,7 @@ BESIDE = ("ray", "monarch", "torchrun")
 Address = tuple[str, int]
 
 
-@pytest.mark.ci
+@pytest.mark.ci(guards=("agent", "jobs/frameworks", "jobs/clusters/local", "jobs/ingest", "jobs/logs"))
 @pytest.mark.parametrize("framework", CASES)
 def test_each_line_of_each_replica_arrives_once(muster, framework):
     framework_jobs.says_each_line_once(muster, framework)

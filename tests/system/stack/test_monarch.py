@@ -38,6 +38,7 @@ def submit(muster, script: str = SCRIPT, **asked):
     return muster.submit(script, command="python3 train.py", framework="monarch", **asked)
 
 
+@pytest.mark.ci(guards=("agent", "jobs/frameworks", "jobs/clusters/local"))
 def test_a_script_attaches_to_its_hosts_and_its_end_is_the_jobs(muster):
     job = submit(muster, nodes=2, nproc_per_node=2)
     ended = muster.until_phase(job, "succeeded", "failed")
