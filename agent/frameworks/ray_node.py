@@ -22,12 +22,16 @@ _BESIDE, _STARTS = f"{__package__}.ray_cluster", f"{__package__}.ray_start"
 LOOK_SECONDS = 0.1
 QUIET_SECONDS = 10.0  # until a wait is worth a line
 CONNECT_SECONDS = 2.0
+# Nothing scales a job's cluster, and the monitor that would answers everybody on all interfaces with its metrics.
+NO_MONITOR = ["--no-monitor"]
 
 
 def head(driver: List[str]) -> int:
     """Start the head's processes, wait for the workers, and become the driver."""
     address = os.environ["RAY_ADDRESS"]
-    code = _start(["--head", f"--port={address.rpartition(':')[2]}", "--include-dashboard=false", *_client_port()])
+    code = _start(
+        ["--head", f"--port={address.rpartition(':')[2]}", "--include-dashboard=false", *NO_MONITOR, *_client_port()]
+    )
     if code:
         return code
     if not _have_workers_joined(address):

@@ -76,6 +76,7 @@ class Cluster:
         return self.agents[0].returncode
 
 
+@pytest.mark.ci(guards=("agent",))
 def test_a_driver_finds_its_own_cluster_and_tasks_run_on_its_workers(bench: Bench, tmp_path: Path) -> None:
     venv.create(tmp_path / "bare", symlinks=True)
     cluster = Cluster(bench, path=f"{tmp_path}/bare/bin:")  # whose python has no Ray
