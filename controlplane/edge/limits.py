@@ -353,6 +353,8 @@ def _refused(request: HttpRequest) -> HttpResponse | None:
         return _too_large(request)  # the rest of such a request was dropped, so nothing else can be checked
     if request.method not in METHODS:
         return refusal(request, status=405, detail=f"use one of {', '.join(sorted(METHODS))}")
+    if "HTTP_HOST" not in request.META and getattr(request, "scope", {}).get("http_version") == "1.1":  # RFC 9112, 3.2
+        return refusal(request, status=400, detail="a request by HTTP/1.1 names its host; send a Host header")
     if len(request.META.get("HTTP_HOST", "")) > HOST_CHARACTERS:
         return refusal(request, status=400, detail=f"the Host header has at most {HOST_CHARACTERS} characters")
     if problem := _holding_nul(request):

@@ -80,3 +80,10 @@ def test_a_token_in_the_query_string_is_not_accepted(client, people):
     for name in ("token", "access_token", "api_key", "Authorization"):
         assert client.get("/api/v1/me", {name: text}).status_code == 401
     assert client.get("/api/v1/me", headers={"Authorization": f"Bearer {text}"}).status_code == 200
+
+
+def test_a_request_without_a_host_is_refused_by_http_1_1_only(address):
+    assert said(address, b"GET /healthz HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.1 400 ")
+    with socket.create_connection(address, timeout=PATIENCE_SECONDS) as door:
+        door.sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
+        assert b" 200 OK" in door.recv(65536)
