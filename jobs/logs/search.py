@@ -22,13 +22,14 @@ SEARCH_BYTES = 256 * 2**20  # of text searched per call; its answer says where t
 SEARCH_SECONDS = 1.0  # of CPU time; the answer of a call that was cut short says where to continue, too
 SEARCHES = 2  # concurrent ones in this process: a search takes a core, and pages need the other
 LOOK_LINES, REGEX_LOOK_LINES = 4096, 16  # lines between two checks of the time: one segment may have millions
+LONG_LINE = 1000  # characters; after such a line it is checked at once
 SEARCH_LINES = 200
 MOST_SEARCH_LINES = 1000
 ROWS = 200  # per query
 MOST_WAITING = 4  # searches of one user
-# RE2 takes time in proportion to the pattern and to a line's length, where Python's own `re` may take forever. Both are
-# bounded (characters, bytes of a compiled pattern, characters of a line), and the time is looked at after fewer lines.
-MOST_PATTERN, PATTERN_BYTES, MOST_MATCHED = 200, 2**20, 16_384
+# RE2 takes time in proportion to the compiled pattern and to a line's length, where Python's own `re` may take forever.
+# Both are bounded: 5,000 steps, which counted repetitions multiply, on 16,384 characters take a quarter of a second.
+MOST_PATTERN, PATTERN_BYTES, MOST_STEPS, MOST_MATCHED = 200, 2**20, 5000, 16_384
 
 searching = ThreadTurns(
     SEARCHES,
@@ -104,11 +105,17 @@ def matcher(text: str, *, is_regex: bool) -> Callable[[str], object]:
     options = re2.Options()
     options.case_sensitive, options.log_errors, options.max_mem = False, False, PATTERN_BYTES
     try:
-        find = cast(Callable[[str], object], re2.compile(text, options=options).search)
+        pattern = re2.compile(text, options=options)
     except re2.error as error:
         why = error.args[0].decode(errors="replace") if isinstance(error.args[0], bytes) else str(error)
         words = f"is not a regular expression that can be searched for: {why}. The syntax is RE2's"
         raise InvalidInput(Problem("text", text, words)) from error
+    if pattern.programsize > MOST_STEPS:
+        words = (
+            f"repeats too much ({pattern.programsize:,} steps, of at most {MOST_STEPS:,}); use smaller counts in {{}}"
+        )
+        raise InvalidInput(Problem("text", text, words))
+    find = cast(Callable[[str], object], pattern.search)
     return lambda line: find(line[:MOST_MATCHED])
 
 
@@ -121,7 +128,8 @@ def scan(
     for segment in _rows(job, source, attempt, after=after):
         for number, one in _numbered(segment, attempt, line if segment.id == after + 1 else 0):
             is_here = matches(one.text)
-            if (is_here and len(found) == limit) or (read and not read % look_lines and time.thread_time() > until):
+            is_due = read and (not read % look_lines or len(one.text) > LONG_LINE)
+            if (is_here and len(found) == limit) or (is_due and time.thread_time() > until):
                 return SearchResult(found, f"{segment.id - 1}.{number}")
             read += 1
             if is_here:

@@ -188,6 +188,28 @@ def test_an_expression_that_cannot_be_searched_for_is_refused_with_its_reason(jo
     assert "regular expression" in str(refused.value)
 
 
+@pytest.mark.parametrize("pattern", ["(.{30}){33}x", ".{1,1000}x", "[^x]{1,900}[^y]{1,900}z"])
+def test_an_expression_that_repeats_too_much_is_refused(job, pattern):
+    with pytest.raises(InvalidInput, match="repeats too much"):
+        search.matcher(pattern, is_regex=True)
+
+
+def test_the_time_is_looked_at_after_each_long_line(job, monkeypatch):
+    lines = [(T + n, ("x" * 2000 if n < 5 else "short") + str(n)) for n in range(12)]
+    apply.apply_batch(identity=identity(job), batch=batch(31, log_item(0, 150, lines)))
+    monkeypatch.setattr(search, "SEARCH_SECONDS", -1.0)
+    monkeypatch.setattr(search, "REGEX_LOOK_LINES", 1000)
+    starts, start, found = [], "", []
+    while True:
+        part = search.search(job=job, by=1, text=r"x\d$|short", is_regex=True, start=start)
+        found += part.lines
+        if not part.next:
+            break
+        starts.append(start := part.next)
+    inside = [one for one in starts if not one.endswith(".0")]
+    assert len(found) == 12 and len(inside) == 4, starts
+
+
 def test_no_expression_takes_more_than_time_in_proportion_to_the_line(job):
     line = "a" * 20_000
     matches = search.matcher(r"(a+)+$b", is_regex=True)
