@@ -1,9 +1,10 @@
-"""Handle a command that was quoted as a whole: one word with blanks in it, which is the name of no program."""
+"""What a command starts, and one that was quoted as a whole: one word with blanks in it, the name of no program."""
 
 import contextlib
 import posixpath
+import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from common.errors import InvalidInput
@@ -11,6 +12,26 @@ from jobs.core.shell_words import quoted_whole, split
 from queues.models import Queue
 from workspaces.models import Workspace
 from workspaces.reading import DamagedStore, entries
+
+_SCRIPTS = (".py", ".sh", ".bash", ".pyz", ".ipynb")
+_BEFORE = ("env", "exec", "nohup", "time")
+_TEXT_FOLLOWS = re.compile(r"-[A-Za-z]{0,8}c")  # of a shell or an interpreter
+
+
+def launched(command: Sequence[str]) -> str:
+    """Return the script, module or program that a command starts.
+
+    Nothing else of it: a name is shown to everybody and sent to webhooks, and values of options, assignments and the
+    text of a shell may be secrets.
+    """
+    words = split(command[0]) if len(command) == 1 and " " in command[0] else list(command)
+    end = next((at for at, word in enumerate(words) if _TEXT_FOLLOWS.fullmatch(word)), len(words))
+    words = [word for word in words[:end] if "=" not in word]
+    if script := next((one for one in words if one.endswith(_SCRIPTS) and " " not in one), ""):
+        return script
+    if "-m" in words[:-1]:
+        return words[words.index("-m") + 1].rpartition(".")[2]
+    return next((word for word in words if not word.startswith("-") and word not in _BEFORE), "")
 
 
 def notes(*, sent: Mapping[str, Any], queue: Queue, workspace: Workspace | None) -> list[str]:

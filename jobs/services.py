@@ -337,8 +337,7 @@ def _insert(
 
 def default_name(spec: JobSpec) -> str:
     """Return the script's name and a suffix, so that only a name chosen by a user can clash."""
-    words = [word for word in spec.command[1:] if not word.startswith("-")] or [spec.command[0]]
-    stem = words[0].rsplit("/", 1)[-1].rsplit(".", 1)[0].lower()
+    stem = command_words.launched(spec.command).rsplit("/", 1)[-1].rsplit(".", 1)[0].lower()
     clean = (
         "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in stem).strip("-")[:30].strip("-")
     )

@@ -7,7 +7,7 @@ name, and the request goes to one of them. So a name that is looked up twice wit
 import re
 import socket
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
 
 import httpx
 from django.conf import settings
@@ -96,8 +96,20 @@ def refusal(address: Address, target: Target, *, own: list[own_services.Service]
     return ""
 
 
+# Of IANA's registries of special addresses those that Python takes for public ones: relays, sinks, documentation.
+_SPECIAL = [
+    ip_network(one)
+    for one in (
+        "192.0.0.0/24", "192.31.196.0/24", "192.52.193.0/24", "192.88.99.0/24", "192.175.48.0/24", "2002::/16",
+        "2620:4f:8000::/48", "3fff::/20", "5f00::/16",
+    )
+]  # fmt: skip
+
+
 def is_public(address: Address) -> bool:
     """Whether it is an address of the public internet: not of this machine, a link, a private network or a group."""
+    if any(address in network for network in _SPECIAL):
+        return False
     is_local = isinstance(address, IPv6Address) and address.is_site_local
     return address.is_global and not (is_local or address.is_multicast or address.is_reserved or address.is_unspecified)
 

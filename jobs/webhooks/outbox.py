@@ -38,7 +38,7 @@ def deliveries(job: Job, event: WebhookEvent, *, now: datetime, secrets: Callabl
     webhooks = _wanted(job, event)
     if not webhooks:
         return []
-    payload = events.payload(event, at=now, job=_facts(job), **_why(job, event, secrets))
+    payload = events.payload(event, at=now, **_told(job, event, secrets))
     return [
         Delivery(
             webhook_id=one, job=job, uid=uuid.uuid4(), event=event, attempt=job.attempt, payload=payload,
@@ -59,25 +59,26 @@ def _wanted(job: Job, event: WebhookEvent) -> list[int]:
         return [row[0] for row in cursor.fetchall()]
 
 
-def _facts(job: Job) -> JobFacts:
+def _facts(job: Job, name: str) -> JobFacts:
     return JobFacts(
-        id=job.pk, name=job.name, team=job.team.name, queue=job.queue.name, user=job.user.get_username(),
+        id=job.pk, name=name, team=job.team.name, queue=job.queue.name, user=job.user.get_username(),
         framework=job.spec["framework"], phase=job.phase, attempt=job.attempt, created_at=job.created_at,
         started_at=job.running_at, finished_at=job.finished_at, url=job.public_url if settings.PUBLIC_URL else None,
     )  # fmt: skip
 
 
-def _why(job: Job, event: WebhookEvent, secrets: Callable[[], Iterable[str]]) -> dict[str, Any]:
-    """Return the step's message, and what failed first. The attempt was judged before its last step."""
+def _told(job: Job, event: WebhookEvent, secrets: Callable[[], Iterable[str]]) -> dict[str, Any]:
+    """Return the job, the step's message, and what failed first. The attempt was judged before its last step."""
     try:
         hidden = _hidden(job, secrets())
     except Refused as error:  # what cannot be read cannot be struck out
-        return {"message": f"not told: {error}"}
+        return {"job": _facts(job, f"job {job.pk}"), "message": f"not told: {error}"}
     found = failures.stored(job, job.attempt) if event in (WebhookEvent.FAILED, WebhookEvent.RETRYING) else None
     failure = found and FailureFacts(
         found.rank, found.replica, found.exit_code, found.signal, found.kind, safe(found.headline, hidden)
     )
-    return {"message": safe(job.message, hidden), "failure": failure}
+    facts = _facts(job, safe(job.name, hidden))
+    return {"job": facts, "message": safe(job.message, hidden), "failure": failure}
 
 
 def _hidden(job: Job, secrets: Iterable[str]) -> list[str]:

@@ -1,8 +1,9 @@
 """The installation's own services, which no webhook may reach, whatever networks are allowed.
 
 Postgres, Redis, object storage, API servers and metrics are recognised by address and port. Pages and API are recognised by host name:
-behind one proxy other sites share their address, and Muster itself refuses requests for other names. Processes of ours on
-other machines are not recognised: their addresses change, and other programs use their ports too (docs/webhooks.md).
+behind one proxy other sites share their address, and Muster itself refuses requests for other names. The port that this
+machine's web process listens at is recognised by any spelling of an address of this machine. Processes of ours on other
+machines are not recognised: their addresses change, and other programs use their ports too (docs/webhooks.md).
 """
 
 import os
@@ -34,18 +35,23 @@ class Service:
 def services() -> list[Service]:
     """Return what is recognised by address and port."""
     storage = _object_storage(settings.STORAGES["default"])
-    return [*_database(), *_redis(), *storage, *_metrics(), *_collector(), *_clusters()]
+    web = Service("Muster's own pages", "127.0.0.1", _web_port())
+    return [web, *_database(), *_redis(), *storage, *_metrics(), *_collector(), *_clusters()]
 
 
 def named(host: str, port: int) -> str:
     """Return which of our own pages a host name and port lead to, "" for none."""
     known = {one.lower().strip("[]") for one in settings.ALLOWED_HOSTS if one and not one.startswith((".", "*"))}
-    ports = {80, 443, int(os.environ.get("MUSTER_LISTEN_PORT") or _WEB_PORT)}
+    ports = {80, 443, _web_port()}
     for url in (settings.PUBLIC_URL, *settings.CSRF_TRUSTED_ORIGINS):
         if (own := _of_url("", url)) and own.host:
             known.add(own.host)
             ports.add(own.port)
     return "Muster's own pages" if host.lower().strip("[]").rstrip(".") in known and port in ports else ""
+
+
+def _web_port() -> int:
+    return int(os.environ.get("MUSTER_LISTEN_PORT") or _WEB_PORT)
 
 
 def at(address: Address, port: int, *, among: list[Service]) -> str:

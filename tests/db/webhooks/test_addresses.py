@@ -32,6 +32,7 @@ def problem(url: str) -> str:
         "ff02::1", "ff0e::1", "2001:db8::1", "::ffff:10.0.0.1", "::ffff:169.254.169.254", "::ffff:127.0.0.1",
         "64:ff9b::a00:1", "64:ff9b::7f00:1", "2002:a00:1::1", "2002:7f00:1::", "::127.0.0.1", "::a00:1",
         "2001:0:4136:e378:8000:63bf:f5ff:fffe", "fec0::1", "64:ff9b:1::1",
+        "192.0.0.8", "192.31.196.1", "192.52.193.1", "192.88.99.1", "192.175.48.1", "2620:4f:8000::1", "3fff::1", "5f00::1",
     ],
 )  # fmt: skip
 def test_addresses_that_are_not_public_are_refused_by_whatever_name(monkeypatch, address):
@@ -53,6 +54,16 @@ def test_public_addresses_are_allowed_by_https_alone(monkeypatch, address):
 @pytest.mark.parametrize("spelling", ["2130706433", "0x7f000001", "127.1", "0177.0.0.1", "localhost", "LOCALHOST."])
 def test_other_spellings_of_an_address_of_this_machine_are_refused(spelling):
     assert problem(f"https://{spelling}:9/hook")
+
+
+@pytest.mark.parametrize(
+    "host", ["127.1", "2130706433", "0x7f.1", "127.0.0.2", "[::ffff:127.0.0.1]", "[::ffff:7f00:1]", "0.0.0.0"]
+)
+def test_no_spelling_of_this_machine_leads_to_muster_itself(settings, monkeypatch, host):
+    monkeypatch.setenv("MUSTER_LISTEN_PORT", "8123")
+    settings.WEBHOOK_NETWORKS = [ip_network("127.0.0.0/8"), ip_network("0.0.0.0/8"), ip_network("::/0")]
+    assert "Muster's own pages; enter the address of another program" in problem(f"http://{host}:8123/hook")
+    assert problem(f"http://{host}:8124/hook") == ""
 
 
 def test_one_refused_address_of_several_refuses_the_name(monkeypatch):

@@ -145,10 +145,12 @@ def test_no_payload_holds_a_secret_or_the_environment(lab, hook):
     hook()
     printed = f"ValueError: token {HIDDEN}, {KEY}, password=hunter22 of <run>"
     lines = ["Traceback (most recent call last):", '  File "train.py", line 1, in <module>', printed]
-    job = failed(lab, lines=lines, env={"DATA": VALUE, "API_KEY": KEY}, secrets={"HF": HIDDEN})
+    name = f"run-{KEY}"
+    job = failed(lab, lines=lines, name=name, env={"DATA": VALUE, "API_KEY": KEY}, secrets={"HF": HIDDEN})
     payloads = [one.payload for one in Delivery.objects.filter(job=job)]
     headline = "rank 1: ValueError: token [removed], [removed], password=[removed] of <run>"
     assert [one["data"]["failure"] and one["data"]["failure"]["headline"] for one in payloads] == [headline, None]
+    assert [one["data"]["job"]["name"] for one in payloads] == ["run-[removed]"] * 2
     for hidden in (HIDDEN, VALUE, KEY, "hunter22", "torchrun train.py"):
         assert hidden not in json.dumps(payloads)
 
@@ -160,6 +162,7 @@ def test_texts_stay_away_where_the_secrets_cannot_be_read_any_more(lab, hook, se
     settings.SECRET_KEY = "another key of the server, without the old one"
     lab.finish(job, 1)
     data = Delivery.objects.get(job=job).payload["data"]
+    assert data["job"]["name"] == f"job {job.pk}"
     assert data["failure"] is None and data["message"].startswith("not told: the job's secrets cannot be read")
 
 
