@@ -14,10 +14,40 @@ import tarfile
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import IO, Any, Self
+from typing import IO, Any, NotRequired, Self, TypedDict
+
+import msgspec
 
 FORMAT = 1
 ABOUT, KEYS, TABLES, FILES, END = "about.json", "keys.json", "tables/", "files/", "end.json"
+
+
+class _About(TypedDict):
+    format: int
+    release: str
+    at: str
+    key: str
+    old_keys: NotRequired[list[str] | None]  # missing in what earlier releases wrote
+    has_keys: NotRequired[bool]
+    migrations: list[tuple[str, str]]
+    tables: dict[str, list[str]]
+    sequences: dict[str, tuple[str, int]]
+
+
+class _Keys(TypedDict):
+    secret_key: str
+    old: NotRequired[list[str]]
+
+
+class _End(TypedDict):
+    rows: dict[str, int]
+    files: int
+    missing: list[Any]
+    sha256: str
+
+
+# What tarfile and json raise for bytes that no program of ours wrote.
+_MALFORMED = (tarfile.TarError, OSError, EOFError, ValueError, KeyError, IndexError, OverflowError, RecursionError)
 
 
 class BadArchive(Exception):
@@ -79,14 +109,13 @@ class Reader:
             self._tar = tarfile.open(fileobj=self.source, mode="r|")  # noqa: SIM115 - read to its end by `entries`
             self._entries = self._read()
             self.about = self._json(next(self._entries, None), ABOUT)
-        except (tarfile.TarError, OSError) as error:
+            if (found := self.about.get("format")) != FORMAT:
+                raise BadArchive(f"its format is {found}; this release reads {FORMAT}: restore with a newer one")
+            _check(self.about, _About, ABOUT)
+            if self.about.get("has_keys"):
+                self.keys = _check(self._json(next(self._entries, None), KEYS), _Keys, KEYS)
+        except _MALFORMED as error:
             raise BadArchive(f"this is no backup of Muster: {error}") from error
-        if self.about.get("format") != FORMAT:
-            raise BadArchive(
-                f"its format is {self.about.get('format')}; this release reads {FORMAT}: restore with a newer one"
-            )
-        if self.about.get("has_keys"):
-            self.keys = self._json(next(self._entries, None), KEYS)
 
     @property
     def secret_key(self) -> str:
@@ -106,18 +135,18 @@ class Reader:
         """Yield the rest in order; each is to be read before the next. Raises BadArchive for one that is not whole."""
         try:
             yield from self._entries
-        except (tarfile.TarError, OSError, EOFError) as error:
+        except _MALFORMED as error:
             raise _cut_off(error) from error
         if not self.counts:
             raise BadArchive("the archive was cut off: its end is missing")
 
     def _read(self) -> Iterator[ArchiveEntry]:
         for one in self._tar:
-            content = self._tar.extractfile(one)
+            content = self._tar.extractfile(one) if one.isreg() else None
             if content is None:
                 raise BadArchive(f"{one.name} is no file")
             if one.name == END:
-                self._check_end(json.load(content))
+                self._check_end(_check(_dict(content.read(), END), _End, END))
                 return
             self._sum.update(f"{one.name}\n{one.size}\n".encode())
             _forget(self._tar)
@@ -126,16 +155,31 @@ class Reader:
     def _json(self, entry: ArchiveEntry | None, name: str) -> dict[str, Any]:
         if entry is None or entry.name != name:
             raise BadArchive(f"this is no backup of Muster: it has no {name}")
-        try:
-            found: dict[str, Any] = json.loads(entry.content.read())
-        except ValueError as error:
-            raise BadArchive(f"this is no backup of Muster: {name}: {error}") from error
-        return found
+        return _dict(entry.content.read(), name)
 
     def _check_end(self, counts: dict[str, Any]) -> None:
         if counts.pop("sha256", "") != self._sum.hexdigest():
             raise BadArchive("the archive is damaged: its content does not match its checksum")
         self.counts = counts
+
+
+def _dict(text: bytes, name: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise BadArchive(f"this is no backup of Muster: {name}: {error}") from error
+    if not isinstance(found, dict):
+        raise BadArchive(f"this is no backup of Muster: {name} holds no object")
+    return found
+
+
+def _check(found: dict[str, Any], shape: Any, name: str) -> dict[str, Any]:
+    """Return what was found. Raises BadArchive, naming the field that is missing or of another kind."""
+    try:
+        msgspec.convert(found, type=shape)
+    except msgspec.ValidationError as error:
+        raise BadArchive(f"this is no backup of Muster: {name}: {error}") from error
+    return found
 
 
 def _forget(tar: Any) -> None:

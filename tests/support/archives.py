@@ -14,7 +14,8 @@ Entries = list[tuple[str, bytes]]
 LOAD_AT = "0019_gpu_state"  # the last migration of a release before
 NEWER = ("jobs_delivery", "jobs_webhook")  # tables that it did not have
 NEWER_COLUMNS = {
-    "jobs_replica": ["is_restored", "unjudged_at"], "jobs_job": ["attempt_floor"], "jobs_attemptfailure": ["after_end"]
+    "jobs_replica": ["is_restored", "unjudged_at"], "jobs_job": ["attempt_floor"], "jobs_attemptfailure": ["after_end"],
+    "jobs_rank": ["nan_series", "nan_step"],
 }  # fmt: skip
 
 
