@@ -4,6 +4,7 @@
 """
 
 import secrets
+import unicodedata
 from datetime import datetime, timedelta
 
 from django.contrib.auth.validators import UnicodeUsernameValidator
@@ -33,6 +34,7 @@ def make(*, username: str, team: Team | None, role: str, by: User | None = None)
     password, until = first_password()
     try:
         with transaction.atomic():
+            _refuse_look_alike(username)
             user = User.objects.create_user(username, password=password, first_password_until=until)
             audit.record(AuditAction.PERSON_MADE, by=by, on=user, team=team)
             if team is not None:
@@ -136,6 +138,32 @@ def _nobody(username: str) -> InvalidInput:
     return InvalidInput(Problem("username", username, "is not a known user; check the spelling"))
 
 
+# Letters of other scripts that look like Latin ones, in small type.
+_CYRILLIC = "\u0430\u0435\u043e\u0440\u0441\u0443\u0445\u0456\u0458\u0455\u0501"
+_CYRILLIC += "\u04bb\u04cf\u051b\u051d\u044c\u0433\u043f\u0432\u043a\u043c\u0442\u043d"
+_GREEK = "\u03b1\u03bf\u03bd\u03c1\u03c4\u03c5\u03c7\u03b9\u03ba"
+_LOOK_ALIKES = str.maketrans(_CYRILLIC + _GREEK, "aeopcyxijsdhlqwbrnbkmthaovptuxik")
+_SCRIPTS = ("LATIN", "CYRILLIC", "GREEK")
+
+
+def skeleton(username: str) -> str:
+    """Return what a name looks like to a reader: names with the same skeleton are taken for each other."""
+    return unicodedata.normalize("NFKC", username).casefold().translate(_LOOK_ALIKES)
+
+
+def _refuse_look_alike(username: str) -> None:
+    """Refuse a name that is taken for one that is there: Admin beside admin. Raises Conflict."""
+    seen = skeleton(username)
+    names = User.objects.filter(service_team=None).exclude(username=username).values_list("username", flat=True)
+    if taken := next((name for name in names.iterator() if skeleton(name) == seen), ""):
+        raise Conflict(f"{username} is easily taken for {taken}; choose another name", "username", username)
+
+
+def _mixes_scripts(username: str) -> bool:
+    letters = (unicodedata.name(letter, "") for letter in username if letter.isalpha())
+    return len({script for name in letters for script in _SCRIPTS if name.startswith(script)}) > 1
+
+
 def _name_problems(username: str) -> list[Problem]:
     try:
         UnicodeUsernameValidator()(username)
@@ -145,6 +173,8 @@ def _name_problems(username: str) -> list[Problem]:
         return [
             Problem("username", username, "must have at most 150 characters and no @, which marks service accounts")
         ]
+    if _mixes_scripts(username):
+        return [Problem("username", username, "mixes letters of several scripts, which look alike; use one")]
     return []
 
 

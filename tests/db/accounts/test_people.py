@@ -45,6 +45,13 @@ def test_a_deactivated_person_loses_access_at_once_and_can_be_reactivated(people
     assert list(told) == [({"is_active": True}, {"is_active": False}), ({"is_active": False}, {"is_active": True})]
 
 
+def test_a_name_in_another_script_that_looks_like_one_is_refused(people):
+    person("\u0441\u043e\u0440\u0430")  # "сора", Cyrillic
+    with pytest.raises(CommandError, match="copa is easily taken for"):
+        person("copa")
+    person("\u043e\u043b\u044c\u0433\u0430")  # "ольга" is like no other
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -52,6 +59,9 @@ def test_a_deactivated_person_loses_access_at_once_and_can_be_reactivated(people
         (["a b"], "letters, digits"),
         (["ci@nlp"], "service accounts"),
         (["a" * 151], "at most 150"),
+        (["Owner"], "Owner is easily taken for owner"),
+        (["\uff4f\uff57\uff4e\uff45\uff52"], "is easily taken for owner"),  # full width
+        (["\u043ew\u043fer"], "mixes letters of several scripts"),
         (["ada", "--team", "nowhere"], "no such team"),
         (["nobody", "--deactivate"], "check the spelling"),
     ],
