@@ -1,18 +1,42 @@
 """A log line as HTML: terminal colours become classes, and web addresses links. The text is escaped like any other."""
 
 import re
+from collections.abc import Sequence
 
 from django.utils.html import conditional_escape, format_html_join
 from django.utils.safestring import SafeString
 
 from common.text import plain
+from jobs.logs.reader import LogLine
 
 _COLOURS = re.compile(r"\x1b\[([0-9;]{0,40})m")  # "select graphic rendition" of ECMA-48, 8.3.117
 # Not what ends a sentence or closes a bracket behind it.
 _ADDRESS = re.compile(r"""(\bhttps?://[^\s<>"'`\x00-\x1f]{1,500}(?<![.,;:!?)\]}]))""")
 _STYLES = {1: "ab", 2: "ad", 3: "ai", 4: "au"}  # bold, dim, italic, underlined
 _ENDS = {22: ("ab", "ad"), 23: ("ai",), 24: ("au",)}
-_MOST_PIECES = 200  # of one line; what follows keeps the last one's look
+_MOST_PIECES = 40  # of one line; what follows keeps the last one's look
+MOST_TEXT = 256 * 1024  # characters of all lines of a page; longer ones are cut so that a page stays one
+LEAST_LINE = 400  # characters that are never cut
+
+
+def shortened(lines: Sequence[LogLine]) -> list[LogLine]:
+    """Return the lines with the longest ones cut, where all together are too much for a page."""
+    most = _longest([len(one.text) for one in lines])
+    return [one if len(one.text) <= most else one._replace(text=_cut(one.text, most)) for one in lines]
+
+
+def _longest(lengths: Sequence[int]) -> int:
+    """Return the length to which the longest are cut so that the sum is at most MOST_TEXT."""
+    room, left = MOST_TEXT, len(lengths)
+    for length in sorted(lengths):
+        if length * left > room:
+            return max(LEAST_LINE, room // left)
+        room, left = room - length, left - 1
+    return max(lengths, default=0)
+
+
+def _cut(text: str, most: int) -> str:
+    return f"{text[:most]} … and {len(text) - most:,} more characters, which the log's text has"
 
 
 def coloured(text: str) -> SafeString:

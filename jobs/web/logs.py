@@ -23,6 +23,7 @@ from jobs.logs import reader, search
 from jobs.logs.reader import EVERYBODY, LAUNCHER, LogSource
 from jobs.models import Job, Rank
 
+from .log_text import shortened
 from .responses import Context, HtmxRequest, answer, readable_job, target_id, tell_address, unchanged, whole
 
 TAIL = 500
@@ -99,7 +100,7 @@ def _opened(request: HtmxRequest, job: Job, source: LogSource, *, attempt: int) 
     if page is None and line:
         page = reader.around(job=job, source=source, attempt=attempt, line=line, before=CONTEXT_LINES, limit=TAIL)
     if page is not None:
-        return _pane(request, job, source, attempt=attempt) | {"lines": page.lines, "cursor": page.cursor, "is_reading": True,
+        return _pane(request, job, source, attempt=attempt) | {"lines": shortened(page.lines), "cursor": page.cursor, "is_reading": True,
             "has_more": page.has_more, "is_log_live": False, "at_line": None if cursor else line}  # fmt: skip
     page = reader.read(job=job, source=source, tail=TAIL, attempt=only)
     return _pane(request, job, source, attempt=attempt) | _lines(job, page, attempt=attempt)
@@ -134,7 +135,7 @@ def _followed(request: HtmxRequest, *, job: Job) -> Context:
 
 def _lines(job: Job, page: reader.LogPage, *, attempt: int) -> Context:
     is_live = attempt == job.attempt and not page.is_complete
-    return {"lines": page.lines, "cursor": page.cursor, "is_log_live": is_live}
+    return {"lines": shortened(page.lines), "cursor": page.cursor, "is_log_live": is_live}
 
 
 def _pane(request: HtmxRequest, job: Job, source: LogSource, *, attempt: int) -> Context:
@@ -240,8 +241,10 @@ def _found(request: HtmxRequest, *, job: Job, asked: str) -> Context:
             found = search.search(**where)
     except InvalidInput as error:
         found, problem = search.SearchResult([], ""), " ".join(one.message for one in error.problems)
+    shown = shortened([one.line for one in found.lines])
+    lines = [search.FoundLine(one.number, line) for one, line in zip(found.lines, shown, strict=True)]
     return {
-        "found": found,
+        "found": found._replace(lines=lines),
         "asked": asked,
         "is_regex": is_regex,
         "problem": problem,

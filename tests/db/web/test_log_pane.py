@@ -59,6 +59,29 @@ def test_colours_become_classes_and_markup_is_escaped(owner, lab):
     assert "\x1b" not in page
 
 
+@pytest.mark.parametrize(
+    "line",
+    ["<&'\"" * 2000, "".join(f"\x1b[{30 + n % 8}m<" for n in range(2000)), "https://a.example/ " * 500, "x" * 8000],
+)
+def test_a_page_stays_small_whatever_a_job_prints(owner, lab, line):
+    job, now = seed.running(lab, steps=1), timezone.now().timestamp()
+    text = [(now + n / 1000, f"{n:03d} {line}") for n in range(500)]
+    for part in range(5):
+        lines = text[100 * part : 100 * part + 100]
+        apply.apply_batch(identity=identity(job), batch=batch(2 + part, log_item(0, 1 + 100 * part, lines)))
+    page = owner.get(f"/jobs/{job.pk}").content
+    assert len(page) < 2_000_000
+    assert b"more characters, which the log&#x27;s text has" in page and b"499 " in page
+    assert len(owner.get(f"/jobs/{job.pk}/logs/find?q=4").content) < 2_000_000
+
+
+def test_a_long_line_among_short_ones_is_whole(owner, lab):
+    job, now = seed.running(lab, steps=1), timezone.now().timestamp()
+    lines = [(now, "short")] * 90 + [(now, "begin" + "x" * 50_000 + "end")]
+    apply.apply_batch(identity=identity(job), batch=batch(2, log_item(0, 1, lines)))
+    assert "xend" in owner.get(f"/jobs/{job.pk}/logs?rank=0").text
+
+
 def test_the_download_has_every_line_with_time_and_rank(owner, job):
     answer = owner.get(f"/jobs/{job.pk}/logs.txt")
     text = b"".join(answer.streaming_content).decode()
