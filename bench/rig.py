@@ -101,7 +101,8 @@ class Rig:
 def rig(folder: Path, *, environ: Mapping[str, str] | None = None) -> Iterator[Rig]:
     """As people run it, durable database and all; gone with its folder at the end."""
     began = time.monotonic()
-    with Installation(folder, environ=environ) as installation:
+    unbounded = {"MUSTER_LOCAL_SLOT_MIB": "0"}  # what is measured is Muster, not the memory of this machine
+    with Installation(folder, environ={**unbounded, **(environ or {})}) as installation:
         found = Rig(installation)
         print(f"started in {time.monotonic() - began:.1f} s at {found.url}", flush=True)
         yield found

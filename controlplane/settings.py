@@ -290,6 +290,8 @@ CLUSTERS: dict[str, dict[str, Any]] = _clusters(_secret("MUSTER_CLUSTERS")) or (
     _LOCAL if _flag("MUSTER_LOCAL_JOBS", default=True) else {}
 )
 
+MUSTER_LOCAL_SLOT_MIB = _number("MUSTER_LOCAL_SLOT_MIB", 1024)  # memory of this machine for a slot; 0: no bound
+
 MUSTER_TEAMS_TRUST = _flag("MUSTER_TEAMS_TRUST")
 MUSTER_JOB_USER = os.environ.get("MUSTER_JOB_USER", "")
 try:
@@ -338,7 +340,10 @@ REST_FRAMEWORK = {
         "accounts.authentication.TokenAuthentication",
         "rest_framework.authentication.SessionAuthentication",
     ],
-    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+    "DEFAULT_PERMISSION_CLASSES": [
+        "rest_framework.permissions.IsAuthenticated",
+        "common.http.parameters.KnownParameters",
+    ],
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["common.http.json_input.StrictJSONParser"],

@@ -25,7 +25,7 @@ from muster.http import config  # noqa: E402
 from accounts import people  # noqa: E402
 from accounts.models import Membership, Role, Team, Token, User  # noqa: E402
 from common.errors import MusterError  # noqa: E402
-from jobs import services  # noqa: E402
+from jobs import clusters, services  # noqa: E402
 from jobs.clusters.local.devices import of_this_machine  # noqa: E402
 from jobs.core.lifecycle import Phase  # noqa: E402
 from jobs.models import Job  # noqa: E402
@@ -51,9 +51,11 @@ def prepare(url: str) -> dict[str, Any]:
     waiting = Job.objects.filter(pk__in=_noted(), phase=Phase.SUSPENDED)
     going = Job.objects.active().exclude(phase=Phase.SUSPENDED).order_by("-pk")
     queue = Queue.objects.filter(name="default").first()
+    room = clusters.room_of(queue.cluster) if queue else None
+    slots = queue.nominal if queue else 0
     return {
         "password": password,
-        "slots": queue.nominal if queue else 0,
+        "slots": min(slots, room.slots) if room else slots,
         "user": _administrator().get_username(),
         "suspended": list(waiting.values_list("pk", flat=True)),
         "active": list(going.values_list("pk", flat=True)),

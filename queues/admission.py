@@ -13,6 +13,19 @@ from .resources import Resources, add, describe, fits, subtract
 
 
 @dataclass(frozen=True)
+class Machine:
+    """What the one machine of a queue's cluster bears, in slots of all its queues.
+
+    `free`: for how many more there is memory now. Nobody waits for that while nothing runs: what is missing then is
+    taken by other programs.
+    """
+
+    slots: int
+    used: int
+    free: int
+
+
+@dataclass(frozen=True)
 class QueueState:
     """One queue: its quota, and what its jobs hold now."""
 
@@ -21,6 +34,7 @@ class QueueState:
     used: Resources = field(default_factory=dict)
     is_open: bool = True
     taken: Mapping[str, int] = field(default_factory=dict)  # names that one job at a time may have, and which has it
+    machine: Machine | None = None
 
     @property
     def free(self) -> Resources:
@@ -70,8 +84,11 @@ def decide(queues: Iterable[QueueState], pending: Iterable[Pending]) -> list[Dec
         decision = consider(job, queue, blockers)
         if isinstance(decision, Admit):
             taken = {**queue.taken, **dict.fromkeys(job.names, job.job)}
-            states[queue.name] = replace(queue, used=add(queue.used, job.asked), taken=taken)
-        elif fits(job.asked, queue.nominal) and not job.names & queue.taken.keys():
+            machine = queue.machine and _with(queue.machine, sum(job.asked.values()))
+            states[queue.name] = replace(queue, used=add(queue.used, job.asked), taken=taken, machine=machine)
+        elif (
+            fits(job.asked, queue.nominal) and not _is_beyond(job, queue.machine) and not job.names & queue.taken.keys()
+        ):
             blockers.append(job.job)
         decisions.append(decision)
     return decisions
@@ -87,6 +104,12 @@ def consider(job: Pending, queue: QueueState, blockers: list[int]) -> Decision:
             f"needs {describe(job.asked)}, but queue {queue.name} has {describe(queue.nominal)} in all; "
             "submit a smaller job, or ask for more quota",
         )
+    if queue.machine and _is_beyond(job, queue.machine):
+        return Wait(
+            job.job,
+            f"needs {describe(job.asked)}, but this machine has memory for {queue.machine.slots} in all; submit a smaller "
+            "job, or ask for a larger machine",
+        )
     for name in sorted(job.names & queue.taken.keys()):
         return Wait(
             job.job,
@@ -101,7 +124,28 @@ def consider(job: Pending, queue: QueueState, blockers: list[int]) -> Decision:
             f"needs {describe(job.asked)}; queue {queue.name} has {describe(_positive(queue.free))} free "
             f"of {describe(queue.nominal)}",
         )
+    if queue.machine and (reason := _no_room(job, queue.machine)):
+        return Wait(job.job, reason)
     return Admit(job.job)
+
+
+def _is_beyond(job: Pending, machine: Machine | None) -> bool:
+    return machine is not None and sum(job.asked.values()) > machine.slots
+
+
+def _no_room(job: Pending, machine: Machine) -> str:
+    """Return why the machine cannot take a job now, "" where it can."""
+    count = sum(job.asked.values())
+    if machine.used + count > machine.slots:
+        left = max(0, machine.slots - machine.used)
+        return f"needs {describe(job.asked)}; {left} of the {machine.slots} that this machine has memory for are free"
+    if machine.used and count > machine.free:
+        return f"needs {describe(job.asked)}; this machine has free memory for {machine.free} more now"
+    return ""
+
+
+def _with(machine: Machine, count: int) -> Machine:
+    return replace(machine, used=machine.used + count, free=max(0, machine.free - count))
 
 
 def _positive(resources: Resources) -> Resources:

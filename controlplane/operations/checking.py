@@ -204,6 +204,14 @@ def _queues() -> Iterator[Finding]:
             f'MUSTER_CLUSTERS={{"{queue.cluster}": {{"BACKEND": ..., "OPTIONS": ...}}}} (docs/kubernetes.md)',
             is_wrong=True,
         )
+    for queue in Queue.objects.filter(cluster__in=settings.CLUSTERS).order_by("name"):
+        room = clusters.room_of(queue.cluster)
+        if room and queue.nominal > room.slots:
+            yield Finding(
+                f"queue {queue.name}",
+                f"has {queue.nominal} slots, and this machine has memory for {room.slots}; further jobs wait",
+                f"a quota of {room.slots}, or less memory for each slot in MUSTER_LOCAL_SLOT_MIB",
+            )
 
 
 def _attempts(alias: str) -> int:

@@ -5,6 +5,7 @@ An adapter holds no state of record: any process may call it, at any time, repea
 
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from django.conf import settings
@@ -85,6 +86,30 @@ class Watches(Protocol):
 
         Blocks for at most a second, then yields [].
         """
+
+
+@dataclass(frozen=True)
+class Room:
+    """What the machines of a cluster bear, in slots: in all, and how many more there is free memory for now."""
+
+    slots: int
+    free: int
+
+
+@runtime_checkable
+class Bounded(Protocol):
+    """A cluster whose machines bear less than its queues may promise."""
+
+    def room(self) -> Room | None:
+        """Return what its machines bear; None where the administrator wants no bound."""
+
+
+def room_of(alias: str) -> Room | None:
+    """Return what a cluster's machines bear; None for those that say nothing, and for one that is not configured."""
+    if alias not in settings.CLUSTERS or not hasattr(backend(alias), "room"):  # asked of the class: no client is made
+        return None
+    cluster = adapters.get(alias)
+    return cluster.room() if isinstance(cluster, Bounded) else None
 
 
 class Adapters:

@@ -71,10 +71,11 @@ def _snapshot(
     names = {job.pk: exclusive_names(job.role_views, queue) for job in waiting}
     wanted = exclusive_names(roles, queue).union(*names.values())
     if wanted and is_locked:
-        _lock_names(queue.cluster)
+        _lock(f"names of cluster {queue.cluster}")
     used = Job.objects.holding_quota().filter(queue=queue).aggregate(total=Sum("slots"))["total"] or 0
     taken = _taken(queue.cluster, wanted) if wanted else {}
-    state = admission.QueueState(queue.name, queue.quota, {queue.resource: used}, queue.is_open, taken)
+    machine = _machine(queue.cluster, is_locked=is_locked)
+    state = admission.QueueState(queue.name, queue.quota, {queue.resource: used}, queue.is_open, taken, machine)
     pending = [
         admission.Pending(
             job.pk, queue.name, {queue.resource: job.slots}, job.priority, job.created_at.timestamp(), names[job.pk]
@@ -90,6 +91,17 @@ def _waiting(queue: Queue) -> list[Job]:
     return [job for half in halves for job in half[:HORIZON]]
 
 
+def _machine(cluster: str, *, is_locked: bool) -> admission.Machine | None:
+    """Return what the machine of a local cluster bears, whichever queues its jobs came from."""
+    room = clusters.room_of(cluster)
+    if room is None:
+        return None
+    if is_locked:
+        _lock(f"room of cluster {cluster}")
+    used = Job.objects.holding_quota().filter(queue__cluster=cluster).aggregate(total=Sum("slots"))["total"] or 0
+    return admission.Machine(room.slots, used, room.free)
+
+
 def _taken(cluster: str, names: Iterable[str]) -> dict[str, int]:
     """Return which of these names a running job of the cluster has, whichever queue it came from."""
     has_one = reduce(or_, (Q(roles__contains=[{"exclusive": name}]) for name in names))
@@ -97,10 +109,10 @@ def _taken(cluster: str, names: Iterable[str]) -> dict[str, int]:
     return {role.exclusive: job.pk for job in holders for role in job.role_views if role.exclusive}
 
 
-def _lock_names(cluster: str) -> None:
-    """Let one scheduler at a time give out names of a cluster, until its transaction ends: a cluster has many queues."""
+def _lock(what: str) -> None:
+    """Let one scheduler at a time give out what all queues of a cluster share, until its transaction ends."""
     with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"names of cluster {cluster}"])
+        cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [what])
 
 
 def _record(job: Job, decision: admission.Decision) -> bool:

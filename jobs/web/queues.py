@@ -11,6 +11,7 @@ from django.http import HttpResponse
 from django.views.decorators.http import require_safe
 
 from accounts.permissions import Act, is_platform_admin, teams_where
+from jobs import clusters
 from jobs.core import lifecycle
 from jobs.models import Job
 from queues.models import Queue
@@ -39,6 +40,7 @@ class QueueUsage:
     waiting: int = 0
     wanted: int = 0
     holders: list[Job] = field(default_factory=list)
+    bound: int | None = None  # slots that the machine of a local cluster bears, where the quota is beyond that
 
     @property
     def free(self) -> int:
@@ -88,4 +90,6 @@ def usages(queues: list[Queue]) -> list[QueueUsage]:
 
 
 def _usage(queue: Queue, row: Mapping[str, Any], holders: list[Job]) -> QueueUsage:
-    return QueueUsage(queue, row.get("used", 0), row.get("waiting", 0), row.get("wanted", 0), holders)
+    room = clusters.room_of(queue.cluster)
+    bound = room.slots if room and room.slots < queue.nominal else None
+    return QueueUsage(queue, row.get("used", 0), row.get("waiting", 0), row.get("wanted", 0), holders, bound)

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from common.errors import Refused, Sealed, Unreachable
+from common.machine.memory import Memory
+from common.machine.memory import memory as memory_of_machine
 from jobs.clusters import Cluster, Expected
 from jobs.clusters.local.adapter import NOW_SECONDS, LocalCluster
 from jobs.clusters.local.host import Host
@@ -382,6 +384,23 @@ def test_a_job_without_gpus_sees_none_even_if_its_environment_names_some(local):
     local.cluster.inventory = lambda: ["0", "1"]
     local.cluster.apply(replace(plan(), resource="cpu", env={"CUDA_VISIBLE_DEVICES": "0,1"}))
     assert seen_devices(local) == ["", ""]
+
+
+@pytest.mark.parametrize(
+    ("mib", "total", "slots"), [(1024, 24 << 30, 24), (1024, 512 << 20, 1), (64, 1 << 40, None), (0, 1 << 30, 0)]
+)
+def test_a_machine_bears_as_many_slots_as_it_has_memory_for(local, settings, mib, total, slots):
+    settings.MUSTER_LOCAL_SLOT_MIB = mib
+    local.cluster.memory = lambda: Memory(total, total // 2)
+    expected = 16 * (os.cpu_count() or 1) if slots is None else slots
+    room = local.cluster.room()
+    assert (room is None) == (mib == 0)
+    assert room is None or (room.slots, room.free) == (expected, (total // 2) // (mib << 20))
+
+
+def test_the_memory_of_this_machine_is_read():
+    found = memory_of_machine()
+    assert 1 << 28 < found.available <= found.total
 
 
 def test_more_gpus_than_the_machine_has_are_refused_before_and_at_launch(local):

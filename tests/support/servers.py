@@ -30,6 +30,7 @@ def environment(folder: Path, servers: Servers) -> dict[str, str]:
         "MUSTER_DATA_DIR": str(folder / "data"),
         "MUSTER_SECRET_KEY": "only for tests",
         "MUSTER_LOG_LEVEL": "WARNING",
+        "MUSTER_LOCAL_SLOT_MIB": "0",  # jobs of tests are small, and other lanes take the memory
         "MUSTER_PUBLIC_URL": "http://testserver",
         "MUSTER_ALLOWED_HOSTS": "testserver,127.0.0.1,localhost",
         "MUSTER_CACHE": str(folder / "cache"),  # the client's cache, kept apart from the developer's own

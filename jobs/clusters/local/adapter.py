@@ -19,7 +19,8 @@ from common import faultpoints
 from common.errors import Problem, Refused, Sealed, Unreachable
 from common.machine import job_user, trees
 from common.machine.job_user import JobUser, can_run
-from jobs.clusters import Expected
+from common.machine.memory import Memory, memory
+from jobs.clusters import Expected, Room
 from jobs.clusters.replica_file import LOOPBACK, describe, incarnation_of, mark, place_name, ports_needed
 from jobs.core.plan import Plan
 from jobs.core.verdict import ENDED, ReplicaSeen, ReplicaState, Seen
@@ -32,6 +33,7 @@ DRAIN_SECONDS = 60  # how long an agent may go on sending its data (docs/wire.md
 NOW_SECONDS = 15  # how long an agent may take to end its replica without any grace period
 POLL_SECONDS = 0.5
 LOCK_SECONDS = 5.0
+SLOTS_PER_CORE = 16
 # What the user of jobs must be able to do: read the interpreter's packages, and the agent.
 IMPORTS = (
     "import importlib.util, sys; open(sys.argv[1], 'rb').close(); sys.exit(importlib.util.find_spec('celery') is None)"
@@ -63,12 +65,13 @@ class LocalCluster:
         *,
         user: JobUser | None = None,
         inventory: Callable[[], Sequence[str]] = devices.of_this_machine,
+        memory: Callable[[], Memory] = memory,
     ):
         self.user = user if host else job_user.find(settings.MUSTER_JOB_USER)
         # Another user cannot pass through a link in a folder of ours.
         self.root = Path(ROOT).resolve() if self.user else Path(ROOT)
         self.host = host or Host(DEFAULT_AGENT, more_env=settings.MUSTER_JOB_ENV, home=self.root / "home")
-        self.clock, self.inventory = clock, inventory
+        self.clock, self.inventory, self.memory = clock, inventory, memory
         self._is_prepared = False
         self._preparing = threading.Lock()
         self._known: dict[str, object] = {}
@@ -149,6 +152,13 @@ class LocalCluster:
             f"{nodes} x {slots} processes need a GPU each, and this machine has {there}; lower nodes or nproc_per_node"
         )
         return Problem("nodes", nodes, words)
+
+    def room(self) -> Room | None:
+        each = settings.MUSTER_LOCAL_SLOT_MIB << 20
+        if not each:
+            return None
+        there = self.memory()
+        return Room(max(1, min(there.total // each, SLOTS_PER_CORE * (os.cpu_count() or 1))), there.available // each)
 
     def open_attempts(self) -> list[tuple[str, int]]:
         named = (name.rpartition("-") for name in self._open_attempts())

@@ -1,8 +1,13 @@
 """A queue is filled to its nominal quota and not beyond it."""
 
+from django.utils import timezone
+
+from jobs import clusters
 from jobs.control import scheduler
 from jobs.control.scheduler import schedule
 from jobs.models import Job
+from queues.models import Queue
+from tests.support.builders import Lab
 
 
 def phases() -> list[str]:
@@ -32,3 +37,19 @@ def test_jobs_that_a_lowered_quota_can_never_hold_keep_no_other_from_starting(la
     lab.submit(nodes=1, nproc_per_node=2)
     assert phases() == ["queued", "queued", "queued", "admitted"]
     assert "has 2" in Job.objects.order_by("id").first().wait_reason
+
+
+def test_the_queues_of_one_machine_share_its_memory(lab, people, monkeypatch):
+    """Two schedulers of two queues, one after the other: what one admits, the other has not."""
+    monkeypatch.setattr(clusters, "room_of", lambda alias: clusters.Room(slots=6, free=100))
+    other = Queue.objects.create(name="other", team=lab.queue.team, cluster=lab.queue.cluster, nominal=8)
+    lab.submit(nodes=2, nproc_per_node=2)
+    beside = Lab(other, lab.user)
+    for nodes in (2, 4, 1):
+        beside.submit(nodes=nodes, nproc_per_node=2)
+    assert phases() == ["admitted", "queued", "queued", "queued"]
+    reasons = list(Job.objects.order_by("id").values_list("wait_reason", flat=True))
+    assert reasons[1] == "needs 4 CPU slots; 2 of the 6 that this machine has memory for are free"
+    assert reasons[2].startswith("needs 8 CPU slots, but this machine has memory for 6 in all")
+    Job.objects.filter(phase="admitted").update(phase="cancelled", finished_at=timezone.now())
+    assert phases() == ["cancelled", "admitted", "queued", "admitted"]

@@ -1,6 +1,6 @@
 import pytest
 
-from queues.admission import Admit, Pending, QueueState, Wait, decide
+from queues.admission import Admit, Machine, Pending, QueueState, Wait, decide
 from queues.resources import add, describe, fits, subtract
 
 
@@ -68,3 +68,40 @@ def test_resource_vectors():
     assert fits({"cpu": 1}, {"cpu": 1})
     assert not fits({"gpu": 1}, {"cpu": 1})
     assert describe({"gpu": 1, "cpu": 2}) == "2 CPU slots and 1 GPU"
+
+
+# -- the machine of a local cluster
+
+
+def on(slots: int, *, used: int = 0, free: int = 100, nominal: int = 50) -> QueueState:
+    return QueueState("q", {"cpu": nominal}, machine=Machine(slots, used, free))
+
+
+@pytest.mark.parametrize(
+    ("case", "queue", "pending", "expected"),
+    [
+        ("as many as there is memory for", on(24), [job(number, 10) for number in (1, 2, 3)], [1, 2]),
+        ("jobs of other queues count", on(24, used=20), [job(1, 5), job(2, 4)], []),
+        ("one larger than the machine holds up nobody", on(24), [job(1, 25), job(2, 4)], [2]),
+        ("while other programs have the memory, one starts all the same", on(24, free=0), [job(1, 4), job(2, 4)], [1]),
+        ("beside a running one only what is free", on(24, used=4, free=5), [job(1, 3), job(2, 3)], [1]),
+    ],
+)
+def test_a_machine_bounds_all_its_queues(case, queue, pending, expected):
+    assert admitted([queue], pending) == expected, case
+
+
+@pytest.mark.parametrize(
+    ("queue", "slots", "reason"),
+    [
+        (
+            on(24),
+            25,
+            "needs 25 CPU slots, but this machine has memory for 24 in all; submit a smaller job, or ask for a larger machine",
+        ),
+        (on(24, used=20), 5, "needs 5 CPU slots; 4 of the 24 that this machine has memory for are free"),
+        (on(24, used=4, free=2), 5, "needs 5 CPU slots; this machine has free memory for 2 more now"),
+    ],
+)
+def test_a_job_that_waits_for_the_machine_says_so(queue, slots, reason):
+    assert decide([queue], [job(1, slots)]) == [Wait(1, reason)]
