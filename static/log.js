@@ -6,7 +6,12 @@
   let missed = 0;
   let known = 0;
 
-  const isBeside = () => matchMedia("(min-width: 1100px)").matches && !!document.getElementById("watch");
+  // Whether something is where the reader looks: the log may lie beside the ranks, and both below a long verdict.
+  const isInView = (node) => {
+    const { top, bottom } = node.getBoundingClientRect(), shown = Math.min(bottom, innerHeight) - Math.max(top, 0);
+    return shown >= Math.min(bottom - top, innerHeight / 3);
+  };
+  const bringIntoView = (node) => { if (!isInView(node)) document.getElementById("log").scrollIntoView(); };
   const pane = () => document.getElementById("log-lines");
   const part = (name) => document.querySelector(`#log [data-log-${name}]`);
   const isAtEnd = (box) => box.scrollHeight - box.scrollTop - box.clientHeight < NEAR;
@@ -62,7 +67,7 @@
       // Unless a link led to one line: that one, and the log itself, come into view.
       const here = box.querySelector(".l.here");
       box.scrollTop = here ? here.offsetTop - box.offsetTop - box.clientHeight / 3 : 0;
-      if (here && isFirst && !isBeside()) box.closest("#log").scrollIntoView();
+      if (here && isFirst) bringIntoView(here);
       show();
       return;
     }
@@ -110,8 +115,8 @@
     mark();
     if (asked === "log") {
       begin();
-      // Chosen elsewhere on the page: where the log is not beside it, it comes into view.
-      if (!isBeside() && !task.sourceElement?.closest("#log")) document.getElementById("log").scrollIntoView();
+      // Chosen elsewhere on the page: it comes into view.
+      if (!task.sourceElement?.closest("#log")) bringIntoView(pane());
     }
     else if (asked === "log-tail") grow();
   });

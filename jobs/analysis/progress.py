@@ -16,6 +16,7 @@ from jobs.core.lifecycle import Phase
 from jobs.models import Job
 
 SERIES = "total_steps"
+STUCK_SECONDS, STUCK_STEPS = 120.0, 10  # without a report: both of them, since some report every tenth step
 RECENT_CHUNKS = 30  # of rank 0, about a second each: what the speed is taken from
 _RECENT = sql.load("jobs/sql/recent_progress.sql")
 _STEPPING = sql.load("jobs/sql/newest_stepping_series.sql")
@@ -47,17 +48,24 @@ def progress(jobs: Iterable[Job]) -> dict[int, Progress]:
     """
     asked = {job.pk: job for job in jobs if job.attempt}
     reported = {pk: rest for pk, *rest in _recent([(job, SERIES) for job in asked.values()])}
-    behind = {pk for pk, (step, *_, furthest) in reported.items() if furthest is not None and furthest > (step or 0)}
+    behind = {pk for pk, (step, *_, furthest, _) in reported.items() if furthest is not None and furthest > (step or 0)}
     stepping = _stepping([asked[pk] for pk in behind])
-    speeds = {pk: (seconds, steps) for pk, _, _, seconds, steps, _ in _recent(stepping)}
+    speeds = {pk: (seconds, steps, still) for pk, _, _, seconds, steps, _, still in _recent(stepping)}
     found = {}
-    for pk, (step, total, seconds, steps, furthest) in reported.items():
+    for pk, (step, total, seconds, steps, furthest, still) in reported.items():
         if pk in behind:
-            step, (seconds, steps) = furthest, speeds.get(pk, (None, None))
+            step, (seconds, steps, still) = furthest, speeds.get(pk, (None, None, 0.0))
         one = _read(step, total, seconds, steps=steps)
         if one is not None:
-            found[pk] = one if asked[pk].phase == Phase.RUNNING else replace(one, seconds_left=None)
+            moves = asked[pk].phase == Phase.RUNNING and not _is_stuck(still, seconds, steps)
+            found[pk] = one if moves else replace(one, seconds_left=None)
     return found
+
+
+def _is_stuck(still: float, seconds: float | None, steps: int | None) -> bool:
+    """Return whether a job has reported nothing for far longer than its steps take: then no time left can be told."""
+    each = seconds / steps if seconds and steps and steps > 0 else 0.0
+    return still > max(STUCK_SECONDS, STUCK_STEPS * each)
 
 
 def _recent(asked: Sequence[tuple[Job, str]]) -> list[Any]:

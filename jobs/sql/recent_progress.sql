@@ -1,5 +1,6 @@
 -- How far each job is by one of its series, and how fast its recent steps were: the job, the last step, the series' last value,
--- seconds and steps between the first and the last of the chunks that are read, and the furthest step that rank 0 reported.
+-- seconds and steps between the first and the last of the chunks that are read, the furthest step that rank 0 reported, and for
+-- how long nothing was reported.
 -- Run by jobs/analysis/progress.py (progress), once or twice for a list or page of jobs.
 -- Cost: one step into the index series_by_attempt for each job, and a bounded number of chunks.
 --
@@ -10,7 +11,8 @@
 --   chunks    int       newest ones of rank 0 to read for each job
 SELECT j.id, (array_agg(c.last_step ORDER BY c.id DESC))[1], (array_agg(c.total ORDER BY c.id DESC))[1],
        (array_agg(c.last_at ORDER BY c.id DESC))[1] - (array_agg(c.first_at ORDER BY c.id))[1],
-       (array_agg(c.last_step ORDER BY c.id DESC))[1] - (array_agg(c.first_step ORDER BY c.id))[1], max(j.furthest)
+       (array_agg(c.last_step ORDER BY c.id DESC))[1] - (array_agg(c.first_step ORDER BY c.id))[1], max(j.furthest),
+       extract(epoch FROM now())::float8 - max(c.last_at)
 FROM (
     SELECT a.id, a.attempt, a.name, r.step AS furthest
     FROM unnest(%(jobs)s::bigint[], %(attempts)s::int[], %(names)s::text[]) AS a(id, attempt, name)

@@ -28,7 +28,7 @@ INTENTS: dict[str, Callable[..., Any]] = {
     "resume": services.resume,
 }
 BULK = {**INTENTS, "resubmit": services.resubmit}
-DONE = {"cancel": "Cancelled", "suspend": "Suspended", "resume": "Resumed", "resubmit": "Submitted again"}
+DONE = {"cancel": "Cancelled", "suspend": "Suspended", "resume": "Resumed", "resubmit": "Resubmitted"}
 MOST_CHOSEN = 100  # a page of the list
 SHOWN_REFUSALS = 5
 

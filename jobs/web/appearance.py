@@ -39,6 +39,7 @@ RANKS = {
     "stopped": Look("Stopped", "idle", "square"),  # its launcher ended it; it is not the cause
     "unseen": Look("Not seen", "idle", "ring"),  # its replica is over, and this rank was never reported
     "behind": Look("Behind", "warn", "triangle"),
+    "silent": Look("Silent", "warn", "clock"),
 }
 
 

@@ -26,6 +26,7 @@ LEAST_LOGGED = 1e-300  # on a logarithmic axis; powers of ten below cannot be wr
 # A spread below these is drawn as none: it could not be distinguished from rounding, and ticks on it would coincide.
 LEAST_SPREAD, LEAST_SHARE = 1e-290, 1e-9
 MOST_MARKS = 8  # of places where a line is not finite
+OTHER = "other"  # the look of another job's line
 COLOURS = 8  # classes c0 to c7 in job.css; further lines have the same colours, dashed
 
 
@@ -101,20 +102,25 @@ class Chart:
     is_log: bool = False
 
     @property
+    def _own(self) -> list[Line]:
+        """The lines without that of another job, which is drawn beside them."""
+        return [line for line in self.lines if line.look != OTHER]
+
+    @property
     def current(self) -> str:
-        newest = [line.points[-1][1] for line in self.lines if line.points and line.nan_since is None]
+        newest = [line.points[-1][1] for line in self._own if line.points and line.nan_since is None]
         span = self.unit(newest[0]) if len(newest) == 1 else _span(newest, self.unit)
         return "; ".join(filter(None, (span, self.nan_words)))
 
     @property
     def nan_words(self) -> str:
         """Return "NaN since step 20", of some of its lines with their names; empty if all are finite."""
-        odd = [(line.nan_since, line.name) for line in self.lines if line.nan_since is not None]
+        odd = [(line.nan_since, line.name) for line in self._own if line.nan_since is not None]
         if not odd:
             return ""
         since = x_words(min(x for x, _ in odd), self.x_kind)
         words = f"NaN since {'step ' if self.x_kind == 'step' else ''}{since}"
-        return words if len(odd) == len(self.lines) else f"{words} on {', '.join(name for _, name in odd)}"
+        return words if len(odd) == len(self._own) else f"{words} on {', '.join(name for _, name in odd)}"
 
 
 def axis(values: Sequence[float], *, floor: float | None = None, is_binary: bool = False) -> Axis:

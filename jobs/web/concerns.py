@@ -100,7 +100,7 @@ def needs_attention(
         elif one.nan_series:
             words = nan_words(one.nan_series, one.nan_step)
             odd.setdefault(words, []).append(Need(one.rank, where, words, "bad"))
-        elif one.state == "running" and (gap := _silence(one, now)):
+        elif one.state == "running" and (gap := silence(one, now)):
             silent.append(Need(one.rank, where, f"silent for {gap}: no line, and its CPU does nothing"))
         elif one.rank in late:
             behind.append((late[one.rank], Need(one.rank, where, f"{late[one.rank]:,} steps behind the others")))
@@ -119,12 +119,13 @@ def _together(same: Sequence[Need]) -> Need:
 
 
 def is_silent(now: datetime) -> Q:
-    """Return the condition of `_silence` for rows of ranks."""
+    """Return the condition of `silence` for rows of ranks."""
     does_nothing = Q(cpu__lt=IDLE) & (Q(gpu=None) | Q(gpu__lt=IDLE))
     return does_nothing & Q(state=RankState.RUNNING, last_line_at__lte=now - SILENT_AFTER)
 
 
-def _silence(one: Ranked, now: datetime) -> str:
+def silence(one: Ranked, now: datetime) -> str:
+    """Return for how long a rank has been silent, "" if it is not."""
     if one.last_line_at is None or now - one.last_line_at < SILENT_AFTER:
         return ""
     is_idle = (one.cpu or 0.0) < IDLE and (one.gpu or 0.0) < IDLE

@@ -195,7 +195,7 @@ class PageFilters(JobFilters):
     show = ChoiceFilter(choices=SEGMENTS, method="by_segment")
     mine = ChoiceFilter(choices=[("1", "Mine only")], method="by_user")
     since = ChoiceFilter(choices=SINCE, method="by_age")
-    silent = ChoiceFilter(choices=[("1", "Silent ones")], method="by_silence")
+    silent = ChoiceFilter(choices=[("1", "Silent ranks")], method="by_silence")
     q = CharFilter(max_length=80, method="by_text")
 
     def by_segment(self, jobs: JobQuerySet, name: str, segment: str) -> JobQuerySet:

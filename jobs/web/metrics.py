@@ -222,8 +222,8 @@ def _draw(name: str, source: ChartValues, asked: ChartQuery, *, beside: ChartVal
         return None
     if (other := asked.other) and beside.has(name):
         line = _main_line(name, beside, by_step, within=within)
-        lines.append(charts.Line(f"job {other.pk}", line, "other", asked.smooth))
-        keys.append(Key(f"job {other.pk}, {other.name}", "other"))
+        lines.append(charts.Line(f"job {other.pk}", line, charts.OTHER, asked.smooth))
+        keys.append(Key(f"job {other.pk}, {other.name}", charts.OTHER))
     chart = charts.Chart(
         title=title, lines=lines, x_kind="step" if by_step else "time", unit=unit.write, unit_name=unit.name, floor=unit.floor,
         bands=_bands(spread), is_log=asked.is_log,

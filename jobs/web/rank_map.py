@@ -38,20 +38,27 @@ _SHAPES = {
     "warn": "m3.5 0l3.5 7h-7zm-3.5 0",
     "bad": "m-.5-.5h8v8h-8zm.5 .5",
 }
+
+
 # One letter for each rank, so that ten thousand of them are one value of one row.
-_LETTER = Case(
-    When(state=RankState.FAILED, is_stopped=True, then=Value("x")),
-    When(state=RankState.FAILED, then=Value("f")),
-    When(state=RankState.WAITING, replica__state__in=ENDED, then=Value("u")),
-    When(state=RankState.WAITING, then=Value("w")),
-    When(state=RankState.RUNNING, then=Value("r")),
-    default=Value("s"),
-    output_field=CharField(),
-)
+def _letter(now: datetime) -> Case:
+    return Case(
+        When(state=RankState.FAILED, is_stopped=True, then=Value("x")),
+        When(state=RankState.FAILED, then=Value("f")),
+        When(state=RankState.WAITING, replica__state__in=ENDED, then=Value("u")),
+        When(state=RankState.WAITING, then=Value("w")),
+        When(is_silent(now), then=Value("q")),
+        When(state=RankState.RUNNING, then=Value("r")),
+        default=Value("s"),
+        output_field=CharField(),
+    )
+
+
 _LOOKS = {
     letter: appearance.RANKS[name]
     for letter, name in (
         ("x", "stopped"), ("f", "failed"), ("u", "unseen"), ("w", "waiting"), ("r", "running"), ("s", "succeeded"), ("b", "behind"),
+        ("q", "silent"),
     )
 }  # fmt: skip
 
@@ -128,14 +135,14 @@ def rank_map(job: Job, *, attempt: int, now: datetime) -> RankMap:
     is_stepping = Q(state=RankState.RUNNING, step__isnull=False)
     found = ranks.aggregate(
         numbers=ArrayAgg("rank", order_by="rank", default=[]),
-        letters=StringAgg(_LETTER, delimiter="", order_by="rank", default=Value("")),
+        letters=StringAgg(_letter(now), delimiter="", order_by="rank", default=Value("")),
         steps=ArrayAgg("step", order_by="rank", default=[]),
         began=Min("started_at", filter=is_stepping),
         gpus=Count("gpu"),
     )
     numbers, steps = found["numbers"], found["steps"]
     cells = zip(numbers, found["letters"], steps, strict=True)
-    running = {rank: step for rank, letter, step in cells if letter == "r" and step is not None}
+    running = {rank: step for rank, letter, step in cells if letter in "rq" and step is not None}
     late = appearance.behind(running, began=found["began"], now=now)
     letters = found["letters"]
     if late:

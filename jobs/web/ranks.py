@@ -226,7 +226,7 @@ def arrange(
     by_replica: dict[int, list[Cell]] = {}
     for rank in ranks:
         is_over = rank.replica_id in over
-        cell = _cell(rank, late.get(rank.rank, 0), is_over, is_first=rank.rank == first)
+        cell = _cell(rank, late.get(rank.rank, 0), is_over, now=now, is_first=rank.rank == first)
         by_replica.setdefault(rank.replica_id, []).append(cell)
     rows = [(replica, by_replica.get(replica.pk, [])) for replica in replicas]
     steps = [rank.step for rank in ranks if rank.step is not None]
@@ -280,9 +280,10 @@ def _columns(rows: Sequence[tuple[Replica, list[Cell]]]) -> int:
     return max((len(cells) for _, cells in rows), default=0)
 
 
-def _cell(rank: Rank, behind: int, is_over: bool, *, is_first: bool) -> Cell:
+def _cell(rank: Rank, behind: int, is_over: bool, *, now: datetime, is_first: bool) -> Cell:
     state = "stopped" if rank.is_stopped and rank.state == "failed" else rank.state
     state = "unseen" if is_over and state == "waiting" else state
+    state = "silent" if state == RankState.RUNNING and concerns.silence(rank, now) else state
     ended = exits.explained(rank.exit_code, rank.signal) if rank.ended_at else ""
     end = exits.brief(rank.exit_code, rank.signal) if rank.ended_at else ""
     return Cell(rank, appearance.RANKS["behind" if behind else state], behind, ended, end, is_first)

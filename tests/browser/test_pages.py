@@ -11,7 +11,7 @@ from jobs.models import Job
 from tests.browser.conftest import new_context, sign_in
 from tests.support import seed
 from tests.support.builders import batch, identity, item, log_item
-from tests.support.patience import PATIENCE_SECONDS
+from tests.support.patience import PATIENCE_SECONDS, until
 from workspaces import reading
 
 IS_LIVE = """(patience) => new Promise((done, fail) => {
@@ -266,6 +266,29 @@ def test_a_link_to_a_line_brings_it_into_view(page, lab):
     page.locator(".l", has_text=re.compile("step 140 ")).locator("a").first.click()
     page.wait_for_url("**line=140*")
     expect(page.locator(".l.here")).to_be_in_viewport()
+
+
+def in_view(page, selector: str) -> bool:
+    """Whether the middle of an element is what lies there in the window, and nothing else covers it."""
+    return page.evaluate(
+        """(selector) => {
+            const {left, top, width, height} = document.querySelector(selector).getBoundingClientRect();
+            const found = document.elementFromPoint(left + Math.min(width, innerWidth) / 2, top + height / 2);
+            return Boolean(found?.closest(selector));
+        }""",
+        selector,
+    )
+
+
+def test_the_log_of_a_failed_job_comes_into_view_from_the_verdict_and_from_a_link(page, lab):
+    job = seed.failed(lab)
+    page.set_viewport_size({"width": 1440, "height": 700})
+    page.goto(f"/jobs/{job.pk}")
+    assert not in_view(page, "#log-lines"), "the verdict is above it"
+    page.click("text=Read the log of rank")
+    until(lambda: in_view(page, "#log-lines"), page.url)
+    page.goto(f"/jobs/{job.pk}?rank=1&line=1")
+    until(lambda: in_view(page, ".l.here"), page.url)
 
 
 def test_on_a_narrow_page_a_click_on_a_rank_scrolls_to_its_log(page, lab):

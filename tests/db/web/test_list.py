@@ -130,7 +130,8 @@ def test_jobs_with_silent_ranks_say_so_and_are_found(owner, lab):
     assert page.count("1 rank silent") == 1
     found = owner.get("/jobs?silent=1").text
     assert "quiet</a>" in found and "busy</a>" not in found
-    assert "Rank 1</a> on worker-0: silent for 6 min" in owner.get(f"/jobs/{quiet.pk}").text
+    page = owner.get(f"/jobs/{quiet.pk}").text
+    assert "Rank 1</a> on worker-0: silent for 6 min" in page and page.count('class="cell warn') == 1
 
 
 @pytest.mark.parametrize(

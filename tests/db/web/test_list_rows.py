@@ -156,7 +156,7 @@ def test_the_chosen_jobs_are_suspended_resumed_submitted_again_and_cancelled(own
     assert "Suspended: 2 jobs." in act(owner, "suspend", jobs).text
     assert Job.objects.filter(suspended=True).count() == 2
     assert "Resumed: 2 jobs." in act(owner, "resume", jobs).text
-    assert "Submitted again: 2 jobs." in act(owner, "resubmit", jobs).text
+    assert "Resubmitted: 2 jobs." in act(owner, "resubmit", jobs).text
     answer = act(owner, "cancel", jobs)
     assert answer.redirect_chain == [("/jobs?mine=1", 302)] and "Cancelled: 2 jobs." in answer.text
     assert Job.objects.filter(cancel_requested_at=None).count() == 2

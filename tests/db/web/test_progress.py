@@ -91,3 +91,17 @@ def test_time_left_is_told_of_running_jobs_only(lab):
     report(job, 1, (-20, 100, {"total_steps": 1000}), (0, 200, {"total_steps": 1000}))
     job.phase = "stopping"
     assert progress([job])[job.pk] == Progress(200, 1000, None)
+
+
+@pytest.mark.parametrize(("still", "is_told"), [(60, True), (300, False)])
+def test_no_time_left_is_told_while_nothing_moves(lab, still, is_told):
+    job = lab.running()
+    report(job, 1, (-still - 20, 100, {"total_steps": 1000}), (-still, 120, {"total_steps": 1000}))
+    found = progress([job])[job.pk]
+    assert (found.step, found.total) == (120, 1000) and bool(found.words) is is_told
+
+
+def test_a_job_whose_steps_are_long_is_not_stuck(lab):
+    job = lab.running()
+    report(job, 1, (-300 - 120, 1, {"total_steps": 10}), (-300, 2, {"total_steps": 10}))
+    assert progress([job])[job.pk].words

@@ -56,6 +56,7 @@ def test_failed_ranks_come_first_among_those_that_need_a_look(owner, large):
     assert [one.words for one in needs.shown] == [
         "failed first", "silent for 9 min 00 s: no line, and its CPU does nothing", "400 steps behind the others", "its GPU is used 1%",
     ]  # fmt: skip
+    assert rank_map(large, attempt=1, now=now).letters[911] == "q", "a silent rank looks silent"
     page = owner.get(f"/jobs/{large.pk}").text
     assert "4 ranks need a look" in page and f'href="/jobs/{large.pk}/logs?rank=700"' in page
 

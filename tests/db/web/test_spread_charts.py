@@ -119,6 +119,8 @@ def test_another_job_is_drawn_beside_this_one(owner, lab, ranks):
     report(other)
     box = chart(owner.get(f"/jobs/{job.pk}?with={other.pk}").text)
     assert lines(box)[-1] == f"job {other.pk}" and f"job {other.pk}, {other.name}</li>" in box
+    alone = chart(owner.get(f"/jobs/{job.pk}").text)
+    assert re.findall('data-now="[^"]*"', box) == re.findall('data-now="[^"]*"', alone), "its header is about this job"
 
 
 def test_a_job_that_may_not_be_seen_is_not_drawn_beside(as_, people, owner, lab):
