@@ -276,16 +276,18 @@ class Ranks:
         for stream in rank.streams:
             stream.pull()
         rank.is_ended, rank.has_failed = True, exit_code != 0
-        facts = self._facts(rank, ended_by=ended_by, at=at) if rank.has_failed else {}
+        facts = self._facts(rank, exit_code=exit_code, ended_by=ended_by, at=at) if rank.has_failed else {}
         state = "failed" if rank.has_failed else "succeeded"
         self._state(rank, state=state, exit_code=exit_code, signal=ended_by, at=at, **facts)
 
-    def _facts(self, rank: Rank, *, ended_by: int | None, at: float) -> dict[str, Any]:
+    def _facts(self, rank: Rank, *, exit_code: int | None, ended_by: int | None, at: float) -> dict[str, Any]:
         tails = [list(stream.tail) for stream in rank.streams] or [[], []]
         found = blame.blame(tails[-1], stdout=tails[0], signal=ended_by)
         # A line is stamped when it is read, possibly a nap after it was written: an error is never later than the end.
         error_at = None if found.error_at is None else min(found.error_at, at)
-        is_stopped = rank.was_signalled or (ended_by in _STOPS and self._is_stopping())
+        # A shell, and a program that saves first, end by a stop with 128 and the signal's number.
+        stop = ended_by if exit_code is None else exit_code - 128
+        is_stopped = rank.was_signalled or (stop in _STOPS and self._is_stopping())
         error: dict[str, Any] = dict(
             blame.last_words(tails[-1], tails[0], ended_at=at, signal=None if is_stopped else ended_by)
         )

@@ -102,6 +102,12 @@ class JobRow:
         return self.failure.headline if self.failure and is_why else ""
 
     @property
+    def error(self) -> str:
+        """The same without the rank before it."""
+        rank = self.failure.rank if self.failure else None
+        return self.headline.removeprefix(f"rank {rank}: ")
+
+    @property
     def nan_words(self) -> str:
         return nan_words(self.nan_series, self.nan_step)
 

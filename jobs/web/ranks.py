@@ -14,7 +14,7 @@ from common.text import format_bytes, format_duration
 from jobs.analysis import failures
 from jobs.core import exits, nodes
 from jobs.core.lifecycle import Phase
-from jobs.core.verdict import ENDED, ReplicaState, RoleView
+from jobs.core.verdict import ASKED_FOR, ENDED, ReplicaState, RoleView
 from jobs.models import Job, JobEvent, Rank, RankState, Replica
 
 from . import appearance, concerns
@@ -22,7 +22,7 @@ from . import appearance, concerns
 ROOMY = 16  # up to here a cell has room for meters, if a replica has no more than NARROW ranks
 NARROW, WIDE = 4, 8  # ranks per replica
 COMPACT = 64  # above that a cell is a square with a number
-_FAILED = appearance.RANKS["failed"]
+_FAILED, _STOPPED = appearance.RANKS["failed"], appearance.RANKS["stopped"]
 NOT_YET = frozenset({ReplicaState.ABSENT, ReplicaState.PENDING})
 
 
@@ -97,6 +97,11 @@ class Matrix:
         default_factory=concerns.Needs
     )  # without those that failed or are behind: the matrix shows them
     counts: list[tuple[appearance.Look, int]] | None = None  # of all ranks, where only some are shown
+
+    @cached_property
+    def words(self) -> dict[int, str]:
+        """The state of each replica in a word, by its key: one that was asked to stop did not fail."""
+        return {replica.pk: _word(replica, cells) for replica, cells in self.rows}
 
     @cached_property
     def alone(self) -> dict[int, Alone]:
@@ -255,15 +260,19 @@ def _is_for_needs(rank: Rank, late: Mapping[int, int]) -> bool:
     return bool(rank.nan_series) or (rank.state == RankState.RUNNING and rank.rank not in late)
 
 
+def _word(replica: Replica, cells: Sequence[Cell]) -> str:
+    is_stopped = replica.reason in ASKED_FOR or (bool(cells) and all(cell.look == _STOPPED for cell in cells))
+    return "stopped" if replica.state == ReplicaState.FAILED and is_stopped else replica.state
+
+
 def as_alone(replica: Replica, node: Mapping[str, Any], *, may_come: bool = False) -> Alone:
     """Return how a replica without ranks is displayed. `node`: what its framework's own cluster reports of it."""
     if may_come:
         return Alone(appearance.MAY_COME)
     ended = exits.explained(replica.exit_code, replica.signal) if replica.state in ENDED else ""
     used, total = node.get("gpu") or node.get("cpu") or (0, 0)
-    return Alone(
-        appearance.REPLICAS[replica.state], ended, _amounts(node), f"{100 * used / total:.0f}" if total else ""
-    )
+    look = _STOPPED if _word(replica, ()) == "stopped" else appearance.REPLICAS[replica.state]
+    return Alone(look, ended, _amounts(node), f"{100 * used / total:.0f}" if total else "")
 
 
 def _amounts(node: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -57,7 +57,8 @@ def _facts(job: Job, *, now: datetime) -> list[str]:
 
 def _size(job: Job) -> str:
     if job.layout and job.min_nodes is None:
-        return f"{job.layout} = {job.ranks.total} ranks"
+        total = job.ranks.total
+        return f"{job.layout} = {total} rank{'' if total == 1 else 's'}" if total else job.layout
     return f"{job.span} nodes x {job.nproc_per_node} processes"
 
 

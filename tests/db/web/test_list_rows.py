@@ -52,7 +52,7 @@ def test_a_job_whose_loss_is_not_finite_says_so_while_it_runs_and_afterwards(own
 
 def test_a_failed_job_shows_its_error_and_for_how_long_it_ran(owner, lab):
     job = seed.failed(lab)
-    assert "CUDA out of memory" in row(owner, job)
+    assert "rank 1 · device memory · " in row(owner, job) and "CUDA out of memory" in row(owner, job)
     Job.objects.filter(pk=job.pk).update(
         running_at=job.finished_at - timezone.timedelta(minutes=7),
         created_at=job.finished_at - timezone.timedelta(hours=1),

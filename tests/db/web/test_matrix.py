@@ -86,6 +86,17 @@ def test_ranks_stopped_by_the_launcher_are_not_failures(lab):
     assert [replica.index for replica, _ in grid.others] == [1]
 
 
+def test_a_replica_that_was_asked_to_stop_did_not_fail(lab):
+    job = lab.running()
+    Rank.objects.filter(job=job).update(state="failed", signal=15, is_stopped=True)
+    job.replicas.update(state="failed", exit_code=143)
+    grid = matrix(job, attempt=1, now=timezone.now())
+    assert set(grid.words.values()) == {"stopped"}
+    job.ranks.filter(rank=0).update(signal=None, exit_code=1, is_stopped=False)
+    grid = matrix(job, attempt=1, now=timezone.now())
+    assert [grid.words[one.pk] for one in job.replicas.order_by("index")] == ["failed", "stopped"]
+
+
 def test_an_earlier_attempt_marks_its_own_first_failure(owner, lab, htmx):
     job = lab.visit(seed.failed(lab, steps=4, rank=1, max_retries=1), times=4)
     at = timezone.now().timestamp()

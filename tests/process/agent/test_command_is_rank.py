@@ -39,8 +39,17 @@ def test_a_killed_command_is_a_killed_rank(bench: Bench) -> None:
     assert (end["exit_code"], end["signal"]) == (None, int(signal.SIGKILL))
 
 
-def test_a_stopped_one_did_not_fail_by_itself(bench: Bench, control_plane: FakeControlPlane) -> None:
-    folder = bench.replica(["sh", "-c", "echo up; exec sleep 600"], **TOLD)
+@pytest.mark.parametrize(
+    ("script", "exit_code", "by"),
+    [
+        ("echo up; exec sleep 600", None, int(signal.SIGTERM)),
+        ("trap 'exit 143' TERM; echo up; while :; do sleep 0.1; done", 143, None),
+    ],
+)
+def test_a_stopped_one_did_not_fail_by_itself(
+    bench: Bench, control_plane: FakeControlPlane, script: str, exit_code: int | None, by: int | None
+) -> None:
+    folder = bench.replica(["sh", "-c", script], **TOLD)
     agent = bench.start(folder)
     received = control_plane.of(folder.name)
     bench.wait_for(lambda: received.texts(RANK) == ["up"])
@@ -48,7 +57,7 @@ def test_a_stopped_one_did_not_fail_by_itself(bench: Bench, control_plane: FakeC
     bench.wait_for(lambda: bench.status(3).get("state") in ENDED)
     agent.wait(PATIENCE_SECONDS)
     (end,) = [one for one in received.kind("rank", rank=RANK) if one["state"] == "failed"]
-    assert (end["signal"], end["is_stopped"]) == (int(signal.SIGTERM), True)
+    assert (end["exit_code"], end["signal"], end["is_stopped"]) == (exit_code, by, True)
 
 
 def test_what_it_reports_are_its_metrics(bench: Bench) -> None:
