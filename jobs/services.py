@@ -21,6 +21,7 @@ from common import faultpoints
 from common.errors import Conflict, InvalidInput, InvalidSpec, Problem
 from common.signals import doorbell
 from jobs.clusters.replica_file import volume_variable
+from jobs.core import lifecycle
 from jobs.core.lifecycle import Phase
 from jobs.core.plan import Role, slots_of
 from jobs.core.spec import JobSpec, parse
@@ -80,9 +81,10 @@ def submit(
     except IntegrityError as error:
         if once and (earlier := once.earlier()):  # the same request, a moment earlier
             return earlier, False
-        raise Conflict(
-            f"name {spec.name!r} is taken in team {queue.team}; choose another one or leave it out", "name", spec.name
-        ) from error
+        words = (
+            f"name {spec.name!r} is that of an open job of team {queue.team}; choose another one, or end that job first"
+        )
+        raise Conflict(words, "name", spec.name) from error
 
 
 def resolve(*, queue: Queue, sent: Mapping[str, Any], workspace: Workspace | None = None) -> JobSpec:
@@ -237,8 +239,13 @@ def resume(*, job: Job, by: User) -> Job:
 
 
 def resubmit(*, job: Job, by: User, idempotency_key: str | None = None) -> tuple[Job, bool]:
-    """Submit the same description, secrets and code as a new job, under a new name; keys as for `submit`."""
-    sent = {**job.job_spec.unchanged_input(), "name": "", "secrets": job_secrets.unseal(job.sealed_secrets)}
+    """Submit the same description, secrets and code as a new job; keys as for `submit`.
+
+    It keeps a name that its user chose, unless an open job has it.
+    """
+    is_taken = Job.objects.filter(team=job.team, name=job.name).exclude(phase__in=lifecycle.TERMINAL).exists()
+    name = "" if is_taken else job.job_spec.name
+    sent = {**job.job_spec.unchanged_input(), "name": name, "secrets": job_secrets.unseal(job.sealed_secrets)}
     return submit(
         user=by, queue=job.queue, sent=sent, workspace=job.workspace, idempotency_key=idempotency_key, copy_of=job
     )

@@ -29,6 +29,8 @@ from .. import linux
 
 SOCKET_ENV = "MUSTER_REPORT"
 CONNECT_SECONDS = 5.0
+FLAGS = ("-B", "-O", "-OO", "-E", "-s", "-I", "-P", "-b")
+VALUED_FLAGS = ("-X", "-W")
 STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 # Python ignores these two; a program that it starts expects the defaults (as subprocess's restore_signals).
 RESTORED = (signal.SIGPIPE, signal.SIGXFSZ)
@@ -37,7 +39,7 @@ RESTORED = (signal.SIGPIPE, signal.SIGXFSZ)
 def main(arguments: list[str]) -> int:
     launcher = os.getppid()
     linux.die_with(launcher)
-    command = [_interpreter(launcher), *arguments]
+    command = [*_interpreter(launcher), *arguments]
     os.environ.pop("PYTHON_EXEC", None)  # a torchrun inside the rank must not use the shim
     try:
         agent = connect(os.environ[SOCKET_ENV])
@@ -129,21 +131,29 @@ class Shim:
                 self._agent.sendall(json.dumps(message).encode() + b"\n")
 
 
-def _interpreter(launcher: int) -> str:
-    """Return the interpreter that torchrun itself runs under.
+def _interpreter(launcher: int) -> list[str]:
+    """Return the interpreter that torchrun itself runs under, and the flags that it was started with.
 
     Its first word, not /proc/PID/exe: that would lose a virtual environment.
     """
     try:
         with open(f"/proc/{launcher}/cmdline", "rb") as file:
-            word = os.fsdecode(file.read().split(b"\0")[0])
+            word, *rest = [os.fsdecode(one) for one in file.read().split(b"\0")]
     except OSError:
-        return sys.executable
+        return [sys.executable]
     if "/" not in word:
         folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
         word = next((path for path in (os.path.join(one, word) for one in folders) if os.access(path, os.X_OK)), "")
     is_python = "py" in os.path.basename(word) and os.access(word, os.X_OK)
-    return word if is_python else sys.executable
+    return [word, *_flags(rest)] if is_python else [sys.executable]
+
+
+def _flags(words: list[str]) -> list[str]:
+    """Return Python's own flags at the beginning of these words: `-O -X dev`."""
+    at = 0
+    while at < len(words) and (words[at] in FLAGS or words[at][:2] in VALUED_FLAGS):
+        at += 2 if words[at] in VALUED_FLAGS else 1
+    return words[:at]
 
 
 def connect(address: str) -> socket.socket:

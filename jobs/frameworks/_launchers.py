@@ -15,7 +15,7 @@ from common.errors import shortened
 from . import _wrappers
 
 PYTHON = re.compile(r"^python(3(\.\d+)?)?\Z")
-HARMLESS_PYTHON_FLAGS = frozenset({"-u", "-B", "-O", "-OO", "-q"})  # before a script; torchrun itself passes -u
+PYTHON_FLAGS = frozenset({"-u", "-B", "-O", "-OO", "-q", "-E", "-s", "-I", "-P", "-b"})  # before a script
 _VALUED_PYTHON_FLAGS = frozenset({"-X", "-W"})
 
 
@@ -31,6 +31,7 @@ class LauncherProgram:
     direct: frozenset[str] = frozenset()  # programs and modules that are the subcommand itself
 
 
+_PLACES = "Muster places the replicas and starts one process for each rank; nodes and nproc_per_node say how many"
 _LAUNCHERS = (
     LauncherProgram(
         "accelerate launch",
@@ -55,6 +56,10 @@ _LAUNCHERS = (
         "nproc_per_node and nodes",
         "run",
     ),
+    LauncherProgram("srun", frozenset({"srun"}), frozenset(), _PLACES),
+    LauncherProgram("mpirun", frozenset({"mpirun", "mpiexec", "orterun"}), frozenset(), _PLACES),
+    LauncherProgram("horovodrun", frozenset({"horovodrun"}), frozenset({"horovod.runner.launch"}), _PLACES),
+    LauncherProgram("torchx run", frozenset({"torchx"}), frozenset({"torchx.apps"}), _PLACES, "run"),
 )  # fmt: skip
 
 
@@ -66,16 +71,16 @@ def module_of(command: Sequence[str]) -> tuple[str, int]:
     """Return the module that `python -m` starts and the number of words up to it; "" and 0 for another command."""
     if not command or not PYTHON.match(os.path.basename(command[0])):
         return "", 0
-    at = _behind_flags(command)
+    at = behind_flags(command)
     if len(command) > at and command[at].startswith("-m") and len(command[at]) > len("-m"):
         return command[at][len("-m") :], at + 1
     return (command[at + 1], at + 2) if len(command) > at + 1 and command[at] == "-m" else ("", 0)
 
 
-def _behind_flags(command: Sequence[str]) -> int:
+def behind_flags(command: Sequence[str]) -> int:
     """Return the index of the first word after Python's own flags."""
     at = 1
-    while at < len(command) and (command[at] in HARMLESS_PYTHON_FLAGS or command[at][:2] in _VALUED_PYTHON_FLAGS):
+    while at < len(command) and (command[at] in PYTHON_FLAGS or command[at][:2] in _VALUED_PYTHON_FLAGS):
         at += 2 if command[at] in _VALUED_PYTHON_FLAGS else 1
     return at
 
@@ -89,7 +94,7 @@ def program_of(command: Sequence[str]) -> tuple[str, int]:
         return "", 0
     if not PYTHON.match(os.path.basename(command[0])):
         return os.path.basename(command[0]), 1
-    at = _behind_flags(command)
+    at = behind_flags(command)
     name = os.path.basename(command[at]) if at < len(command) else ""
     return (name, at + 1) if name in INSTALLED else (os.path.basename(command[0]), 1)
 

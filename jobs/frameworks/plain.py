@@ -31,7 +31,7 @@ FIELDS = (
 RESERVED_ENV = frozenset(
     {
         "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "JAX_COORDINATOR_ADDRESS",
-        "JAX_NUM_PROCESSES", "JAX_PROCESS_ID", "HELPER_INDEX", "HELPER_COUNT",
+        "JAX_NUM_PROCESSES", "JAX_PROCESS_ID", "COORDINATOR_ADDRESS", "NUM_PROCESSES", "PROCESS_ID", "HELPER_INDEX", "HELPER_COUNT",
     }
 )  # fmt: skip
 
@@ -72,6 +72,8 @@ def roles(spec: JobSpec) -> tuple[Role, ...]:
         "RANK": FirstRank(), "LOCAL_RANK": "0", "WORLD_SIZE": str(spec.nodes), "LOCAL_WORLD_SIZE": "1",
         "MASTER_ADDR": meeting.host, "MASTER_PORT": meeting.port, "JAX_COORDINATOR_ADDRESS": meeting,
         "JAX_NUM_PROCESSES": str(spec.nodes), "JAX_PROCESS_ID": FirstRank(),
+        # As scripts for Kubeflow's trainer read them.
+        "COORDINATOR_ADDRESS": meeting, "NUM_PROCESSES": str(spec.nodes), "PROCESS_ID": FirstRank(),
     }  # fmt: skip
     worker = Role("worker", spec.nodes, 1, spec.command, ours, is_rank=True, devices=spec.nproc_per_node)
     if "helper_command" not in spec.options:

@@ -56,6 +56,9 @@ _MIN_MAX = re.compile(r"^([1-9][0-9]{0,6}):([1-9][0-9]{0,6})\Z")  # --nnodes of 
 _ASSIGNED = re.compile(r"PET_(STANDALONE|NNODES|RDZV_BACKEND)=([^\s;&|)]*)[;&|)]?\Z")  # as a shell or env(1) takes it
 _MOST_SHELLS = 3  # levels of nesting
 _STARTS_TORCHRUN = re.compile(r"torchrun|torch\.distributed\.(?:run|launch)")
+_ANY_PYTHON = ("python", "python3")  # whichever has torchrun beside it
+_PASSED_BY_TORCHRUN = ("-u", "-q")
+_THIS_NODE = ("", "localhost", "127.0.0.1", "::1")
 # torch.distributed.launch is an older name of the same program: it reads the same variables
 # (torch/distributed/launch.py).
 _MODULES = {"torch.distributed.run", "torch.distributed.launch"}
@@ -95,21 +98,54 @@ def _flags(words: Sequence[str], at: int) -> tuple[dict[str, str], int]:
 
 
 def wrap(command: Sequence[str]) -> tuple[str, ...]:
-    """Turn a bare `python X` into `torchrun X`; everything else stays as it is, above all a launcher."""
+    """Turn a bare `python X` into `torchrun X`; everything else stays as it is, above all a launcher.
+
+    An interpreter that is named by its path or version, or started with flags, runs torchrun itself:
+    `.venv/bin/python -O X` becomes `.venv/bin/python -O -m torch.distributed.run X`.
+    """
     if (
         is_torchrun(command)
         or _launchers.complaint(command)
         or not _launchers.PYTHON.match(os.path.basename(command[0]))
     ):
         return tuple(command)
-    words = list(command[1:])
-    while words and words[0] in _launchers.HARMLESS_PYTHON_FLAGS:
-        words.pop(0)
+    at = _launchers.behind_flags(command)
+    flags, words = [flag for flag in command[1:at] if flag not in _PASSED_BY_TORCHRUN], list(command[at:])
     if words and words[0].startswith("-m") and words[0] != "-m":
         words[:1] = ["-m", words[0].removeprefix("-m")]
     if not words or (words[0].startswith("-") and words[0] != "-m"):
         return tuple(command)
-    return ("torchrun", *words)
+    if command[0] in _ANY_PYTHON and not flags:
+        return ("torchrun", *words)
+    return (command[0], *flags, "-m", "torch.distributed.run", *words)
+
+
+def without_local_rendezvous(command: Sequence[str], *, nodes: int) -> tuple[str, ...]:
+    """Leave out flags that say what is so anyway: a rendezvous of one node with itself, and as many ranks as devices."""
+    start = _launcher_words(command)
+    kept, at = list(command[:start]), start
+    while start and at < len(command) and command[at].startswith("-") and command[at] != "--":
+        flags, after = _flags(command[at : at + 2], 0)
+        ((name, value),) = list(flags.items())[:1]
+        width = 1 if "=" in command[at] or name in _BARE_FLAGS else min(after, 2)
+        if not _is_idle(name, value, nodes=nodes):
+            kept += command[at : at + width]
+        at += width
+    return (*kept, *command[at:])
+
+
+def _is_idle(name: str, value: str, *, nodes: int) -> bool:
+    if name == "nproc_per_node":
+        return value in ("gpu", "auto", "cpu")
+    if nodes != 1:
+        return False
+    host = value.rpartition(":")[0] if name == "rdzv_endpoint" and ":" in value else value
+    return (
+        (name in ("rdzv_endpoint", "master_addr") and host.strip("[]") in _THIS_NODE)
+        or (name == "rdzv_backend" and value in ("c10d", "static"))
+        or (name == "node_rank" and value == "0")
+        or name in ("rdzv_id", "master_port")
+    )
 
 
 def resolve(spec: JobSpec, given: frozenset[str]) -> JobSpec:
@@ -119,7 +155,11 @@ def resolve(spec: JobSpec, given: frozenset[str]) -> JobSpec:
         raise InvalidSpec(Problem("gpus", spec.nodes * spec.nproc_per_node, words))
     launch = parse(spec.command)
     found = {name: count for name, count in _counts(launch.flags if launch else {}).items() if name not in given}
-    return replace(spec, command=wrap(spec.command), **found)  # type: ignore[arg-type]  # all are counts
+    spec = replace(spec, **found)  # type: ignore[arg-type]  # all are counts
+    command = wrap(spec.command)
+    if spec.min_nodes is None:
+        command = without_local_rendezvous(command, nodes=spec.nodes)
+    return replace(spec, command=command)
 
 
 def _counts(flags: Mapping[str, str]) -> dict[str, int]:

@@ -95,7 +95,10 @@ class Job(models.Model):
     class Meta:
         ordering = ["-id"]
         constraints = [
-            models.UniqueConstraint(fields=["team", "name"], name="job_name_once_per_team"),
+            # A name is free again when its job has finished.
+            models.UniqueConstraint(
+                fields=["team", "name"], condition=~Q(phase__in=_TERMINAL), name="job_open_name_once_per_team"
+            ),
             models.UniqueConstraint(fields=["user", "team", "idempotency_key"], name="job_once_per_team_and_key"),
             models.CheckConstraint(
                 condition=Q(phase__in=[p.value for p in lifecycle.Phase]), name="job_phase_is_known"

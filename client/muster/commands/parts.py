@@ -120,7 +120,7 @@ def _attempt_row(one: Attempt) -> tuple[object, ...]:
     began = between(one.started_at, one.running_at)
     ran = between(one.running_at, one.ended_at)
     why = one.first_failure.words if one.first_failure else one.message
-    return (one.attempt, clock(one.started_at), began, ran, one.outcome, one.first_failing_rank, why)
+    return (one.attempt, clock(one.started_at), began, ran, one.shown_outcome, one.first_failing_rank, why)
 
 
 def _replica_row(one: Replica) -> tuple[object, ...]:

@@ -47,7 +47,8 @@ def _facts(job: Job, *, now: datetime) -> list[str]:
         "progress": _progress(job.progress),
         "attempt": f"{job.attempt}, {job.failures} failed, {job.max_retries} retries allowed",
         "created": f"{clock(job.created_at)} ({ago(job.created_at, now=now)})" if job.created_at else "",
-        "admitted": _after(job.admitted_at, since=job.created_at, what="queued"),
+        # Of a later attempt only its own times are known: what came between is in `muster events`.
+        "admitted": _after(job.admitted_at, since=job.created_at if job.attempt < 2 else None, what="queued"),
         "running": _after(job.running_at, since=job.admitted_at, what="starting"),
         "finished": _after(job.finished_at, since=job.running_at, what="running"),
         "page": job.url,
@@ -81,7 +82,12 @@ def _after(moment: datetime | None, *, since: datetime | None, what: str) -> str
     """Return the time, and how long the preceding stage took."""
     if not moment:
         return ""
-    return f"{clock(moment)} (after {duration((moment - since).total_seconds())} {what})" if since else clock(moment)
+    is_known = since is not None and since <= moment
+    return (
+        f"{clock(moment)} (after {duration((moment - since).total_seconds())} {what})"
+        if since and is_known
+        else clock(moment)
+    )
 
 
 def _rank_table(ranks: list[Rank], *, now: datetime, terminal: Terminal) -> list[str]:

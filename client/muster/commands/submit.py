@@ -12,7 +12,7 @@ import click
 from muster.client import Client
 from muster.code.progress import Upload
 from muster.code.sending import Scanned
-from muster.code.workspace import LeftOut, Tree
+from muster.code.workspace import LeftOut, Tree, walk
 from muster.commands.following import LineWriter, detached, follow, leave
 from muster.commands.job_file import FIELDS
 from muster.commands.job_options import check_known, job_fields, job_options
@@ -82,11 +82,17 @@ def submit(
 
 @click.command(context_settings={"allow_interspersed_args": False})
 @job_options
+@click.option("--dir", "directory", metavar="FOLDER", help="Also say what of this folder would be sent.")
 @reading
 @click.argument("command", metavar="-- COMMAND...", nargs=-1, type=click.UNPROCESSED)
-def plan(*, file: str | None, output: Output, **flags: Any) -> None:
+def plan(*, file: str | None, directory: str | None, output: Output, **flags: Any) -> None:
     """Show the job that COMMAND would become, and any problems, without submitting it."""
     fields = job_fields(file, flags=flags)
+    if directory is not None:
+        tree = walk(directory)
+        amount = f"{len(tree.files):,} files, {size(tree.size_bytes)}"
+        note(printable(f"Would send {amount}; the largest are {tree.largest()}"))
+        _tell_scan(tree, None, is_sure=True)
     with open_client() as client:
         check_known(fields, client=client)
         _show_plan(client, fields=fields, output=output)

@@ -23,6 +23,13 @@ class Attempt(Model):
     first_failure: Failure | None = read(Failure.parse)
     raw: Json = unchanged()
 
+    @property
+    def shown_outcome(self) -> str:
+        """Return how it ended: the job's phase after it, and where another attempt followed, what made that follow."""
+        if self.outcome not in ("admitted", "queued"):
+            return self.outcome
+        return "failed, retried" if self.first_failure is not None else "ended, started again"
+
 
 @dataclass(frozen=True)
 class Replica(Model):

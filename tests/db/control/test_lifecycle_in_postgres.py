@@ -200,9 +200,24 @@ def test_one_key_sent_by_eight_threads_makes_one_job(lab, people, queue):
 
 def test_only_a_name_chosen_by_the_user_can_clash(lab):
     lab.submit(name="mine")
-    with pytest.raises(Conflict, match="'mine' is taken"):
+    with pytest.raises(Conflict, match="'mine' is that of an open job"):
         lab.submit(name="mine")
     assert Job.objects.count() == 1
+
+
+def test_a_name_is_free_again_when_its_job_has_finished_and_a_resubmission_keeps_it(lab):
+    first = lab.running(name="mine")
+    lab.finish(first, 0, 0)
+    second = lab.submit(name="mine")
+    assert Job.objects.filter(name="mine").count() == 2
+    other, _ = services.resubmit(job=first, by=lab.user)
+    assert other.name != "mine", "an open job has it"
+    services.cancel(job=second, by=lab.user)
+    lab.visit(second, times=3)
+    third, _ = services.resubmit(job=first, by=lab.user)
+    assert third.name == "mine"
+    unnamed, _ = services.resubmit(job=lab.submit(), by=lab.user)
+    assert unnamed.name.startswith("train-")
 
 
 def test_a_job_larger_than_the_queue_is_refused_with_the_numbers(lab):

@@ -91,6 +91,13 @@ def test_a_rank_runs_under_the_launchers_interpreter(
     assert control_plane.of().texts(0) == [str(tmp_path / "venv")]
 
 
+def test_a_rank_gets_the_flags_of_the_launchers_interpreter(bench: Bench, control_plane: FakeControlPlane) -> None:
+    files = {"launcher.py": LAUNCHER, "rank.py": "import sys; print(sys.flags.optimize, sys.flags.dev_mode)"}
+    command = ["python3", "-O", "-X", "dev", "-W", "ignore", "launcher.py", "1"]
+    bench.start(bench.replica(command, files=files)).wait(PATIENCE_SECONDS)
+    assert control_plane.of().texts(0) == ["1 True"]
+
+
 def test_a_rank_stopped_for_another_is_not_to_blame(bench: Bench, control_plane: FakeControlPlane) -> None:
     script = """
 import os, sys, time

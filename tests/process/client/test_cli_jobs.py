@@ -101,6 +101,25 @@ def test_the_size_of_a_job_is_said_in_english(run: Run, logged_in: FakeMuster, t
     assert f"  size      {size}\n" in run("status", "job-1").stdout
 
 
+def test_the_times_of_a_later_attempt_are_its_own(run: Run, logged_in: FakeMuster) -> None:
+    logged_in.add_job(
+        phase="failed", attempt=2, created_at="2026-11-21T08:00:00Z", admitted_at="2026-11-21T10:00:00Z",
+        running_at="2026-11-21T09:00:00Z", finished_at="2026-11-21T10:00:30Z",
+    )  # fmt: skip
+    said = run("status", "job-1").stdout
+    assert "queued)" not in said and "starting)" not in said, "it was admitted again, and did not run again"
+
+
+def test_an_attempt_that_another_one_followed_says_why(run: Run, logged_in: FakeMuster) -> None:
+    attempts = [
+        {"attempt": 1, "outcome": "admitted", "first_failure": failure()}, {"attempt": 2, "outcome": "admitted"},
+        {"attempt": 3, "outcome": "succeeded"},
+    ]  # fmt: skip
+    logged_in.answer = lambda seen: (200, {"results": attempts, "next": None}, {})  # type: ignore[method-assign]
+    said = run("attempts", 1).stdout.splitlines()[1:]
+    assert ["failed, retried" in said[0], "started again" in said[1], "succeeded" in said[2]] == [True] * 3
+
+
 def test_the_json_status_is_exactly_the_servers(run: Run, logged_in: FakeMuster) -> None:
     logged_in.add_job()
 

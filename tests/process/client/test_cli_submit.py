@@ -43,6 +43,15 @@ def test_what_is_ignored_is_said_and_sent_along(run: Run, logged_in: FakeMuster,
     ]
 
 
+def test_a_plan_says_what_of_a_folder_would_be_sent(run: Run, logged_in: FakeMuster, code: Path) -> None:
+    (code / "last.ckpt").write_bytes(bytes(2048))
+    (code / ".gitignore").write_text("*.ckpt\n")
+    result = run("plan", "--queue", "research", "--dir", code, "--", "torchrun", "train.py")
+    first, second = result.stderr.splitlines()[:2]
+    assert first.startswith("Would send 2 files, ") and "train.py" in first
+    assert second == "Not sent, since ignored: last.ckpt (2.0 KiB)" and not logged_in.workspaces
+
+
 def test_a_server_that_does_not_know_what_is_ignored_gets_the_code_all_the_same(
     run: Run, logged_in: FakeMuster, code: Path
 ) -> None:

@@ -93,7 +93,7 @@ def test_a_spec_survives_a_round_trip_through_json():
     [
         ("python train.py --lr 1", ("torchrun", "train.py", "--lr", "1")),
         ("python3 -u train.py", ("torchrun", "train.py")),
-        ("python3.11 -m pkg.train", ("torchrun", "-m", "pkg.train")),
+        ("python3.11 -m pkg.train", ("python3.11", "-m", "torch.distributed.run", "-m", "pkg.train")),
         ("torchrun train.py", ("torchrun", "train.py")),
         ("python -m torch.distributed.run train.py", ("python", "-m", "torch.distributed.run", "train.py")),
         ("python -u -m torch.distributed.run train.py", ("python", "-u", "-m", "torch.distributed.run", "train.py")),

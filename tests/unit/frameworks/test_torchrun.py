@@ -129,3 +129,60 @@ def test_what_it_cannot_run_names_the_field_and_the_way_out(sent, field, words):
     with pytest.raises(InvalidSpec) as refused:
         resolved(**{**SENT, **MASTER, **sent})
     assert any(one.field == field and words in one.message for one in refused.value.problems), refused.value.problems
+
+
+@pytest.mark.parametrize(
+    ("command", "launched"),
+    [
+        ("python train.py", "torchrun train.py"),
+        ("python3 -u train.py", "torchrun train.py"),
+        (".venv/bin/python train.py --lr 1", ".venv/bin/python -m torch.distributed.run train.py --lr 1"),
+        (
+            "/opt/conda/envs/a/bin/python -m pkg.train",
+            "/opt/conda/envs/a/bin/python -m torch.distributed.run -m pkg.train",
+        ),
+        ("python3.12 train.py", "python3.12 -m torch.distributed.run train.py"),
+        ("python -O train.py", "python -O -m torch.distributed.run train.py"),
+        ("python -X dev -W error train.py", "python -X dev -W error -m torch.distributed.run train.py"),
+        ("python -u -Wignore -mpkg.train", "python -Wignore -m torch.distributed.run -m pkg.train"),
+        ("python3.12 -m torch.distributed.run train.py", "python3.12 -m torch.distributed.run train.py"),
+    ],
+)
+def test_the_interpreter_that_is_named_runs_torchrun(command, launched):
+    assert " ".join(resolved(command=command).command) == launched
+
+
+@pytest.mark.parametrize(
+    ("command", "launched"),
+    [
+        ("torchrun --rdzv_backend=c10d --rdzv-endpoint=localhost:0 train.py", "torchrun train.py"),
+        ("torchrun --rdzv_endpoint 127.0.0.1:29400 --rdzv_id 7 --nnodes=1 train.py", "torchrun --nnodes=1 train.py"),
+        ("torchrun --node_rank=0 --master_addr=localhost --master_port 29501 train.py", "torchrun train.py"),
+        ("torchrun --nproc_per_node=gpu train.py", "torchrun train.py"),
+        ("torchrun --nproc-per-node auto -m pkg.train --node_rank=0", "torchrun -m pkg.train --node_rank=0"),
+        ("torchrun --standalone --nproc_per_node=1 train.py", "torchrun --standalone --nproc_per_node=1 train.py"),
+    ],
+)
+def test_flags_that_say_what_is_so_anyway_are_left_out(command, launched):
+    assert " ".join(resolved(command=command).command) == launched
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("torchrun --nnodes=2 --rdzv_backend=c10d train.py", "Muster sets the rendezvous; remove the flag"),
+        ("torchrun --rdzv_endpoint=other:29400 train.py", "Muster sets the rendezvous; remove the flag"),
+        ("torchrun --node_rank=1 train.py", "Muster sets the rendezvous; remove the flag"),
+        (
+            "srun -n 8 python train.py --lr 1",
+            "srun starts its own processes and does not know the other replicas; write torchrun train.py --lr 1",
+        ),
+        ("mpirun -np 4 python train.py", "write torchrun train.py: Muster places the replicas"),
+        ("torchx run dist.ddp -j 2x4 --script train.py", "torchx run starts its own processes"),
+        ("horovodrun -np 4 python train.py", "write torchrun train.py"),
+    ],
+)
+def test_what_starts_processes_elsewhere_is_answered_with_what_to_write(command, words):
+    with pytest.raises(InvalidSpec) as refused:
+        resolved(command=command)
+    assert any(words in one.message for one in refused.value.problems), refused.value.problems
