@@ -10,6 +10,7 @@ import signal
 import sys
 import time
 import traceback
+from dataclasses import replace
 from typing import Any
 
 from . import faultpoints, frameworks, launch, linux, names, port
@@ -34,6 +35,7 @@ NOBODY_ANSWERS = 78  # EX_CONFIG of sysexits.h, the exit code of pod_entry.py to
 LOOK_SECONDS = 0.2  # at processes that are not the agent's own children
 EOF_SECONDS = 2.0  # for what ranks wrote before they were killed
 LOST = "its agent was killed"
+WITHOUT_RANKS = "no rank was started: the command ended with 0 without torchrun"
 STILL_LAUNCHING = "torchrun was still starting its ranks when the command ended with 0"
 
 
@@ -112,6 +114,7 @@ class Replica:
             is_stopping=self._is_stopping,
             expected=self._spec.ranks,
             is_elastic=self._spec.is_elastic,
+            reads_printed=self._spec.env.get("MUSTER_IGNORE_PRINTED") != "1",
         )
         self._sender = _sender(folder, spool=self._spool, on_command=self._commanded)
         self._sampler = Sampler(self._ranks, outbox=self._outbox, wake=self._loop.wake, trouble=folder.trouble)
@@ -237,7 +240,10 @@ class Replica:
             return failed("port taken", exit_code=outcome.exit_code)
         if outcome.state == "succeeded" and not self._stop_reason:
             reason = self._ranks.failure() or (STILL_LAUNCHING if is_launching else "")
-            return failed(reason, exit_code=1) if reason else outcome
+            if reason:
+                return failed(reason, exit_code=1)
+            if framework.has_ranks() and not self._spec.is_rank and not self._ranks.any_seen():
+                return replace(outcome, reason=WITHOUT_RANKS)
         return outcome
 
     def _has_grace(self, launcher: Launcher) -> bool:

@@ -32,6 +32,10 @@ class Framework:
         """Return which rank of its role a line of the launcher's output names as its author; None: none."""
         return None
 
+    def has_ranks(self) -> bool:
+        """Return whether a command that started none of its ranks is worth a note."""
+        return False
+
     def is_launcher(self, pid: int) -> bool:
         """Return whether this living process is one that starts ranks."""
         return False

@@ -28,6 +28,9 @@ class Torchrun(Framework):
         env.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(max(1, int(spec.grace_seconds))))
         env.update(_hook(folder, pyz=pyz))
 
+    def has_ranks(self) -> bool:
+        return True
+
     def is_launcher(self, pid: int) -> bool:
         try:
             with open(f"/proc/{pid}/cmdline", "rb") as file:

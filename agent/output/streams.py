@@ -32,7 +32,10 @@ class Stream:
         outbox: Outbox,
         journal: Journal,
         author: Callable[[bytes], int | None] | None = None,
+        on_text: Callable[[bytes], None] | None = None,
     ) -> None:
+        """`author` knows the rank of the launcher's lines; `on_text` is called with whole lines as they come."""
+        self._on_text = on_text
         self.rank, self.is_open, self._author = rank, True, author
         self._tail = Tail()
         self._fd, self._loop, self._outbox, self._journal = fd, loop, outbox, journal
@@ -100,6 +103,8 @@ class Stream:
         if text:
             now, count = time.time(), text.count(b"\n")
             self._tail.add(text, count=count, at=now)
+            if self._on_text is not None:
+                self._on_text(text)
             for rank, part in self._parts(text):
                 self._outbox.text(rank, text=part, lines=part.count(b"\n"), at=now)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import signal
@@ -12,7 +13,7 @@ from typing import Any, Callable
 
 from .. import linux
 from ..loop import Loop
-from ..output import blame
+from ..output import blame, printed
 from ..output.journal import Journal
 from ..output.outbox import Outbox
 from ..output.streams import Stream
@@ -73,16 +74,21 @@ class Ranks:
         is_stopping: Callable[[], bool],
         expected: range,
         is_elastic: bool = False,
+        reads_printed: bool = True,
     ) -> None:
         """Prepare for the ranks `expected` of this replica.
+
+        `reads_printed`: whether metrics are taken from lines of ranks that report none themselves.
 
         Those of an elastic job are numbered by local rank, whatever RANK is.
         """
         self._loop, self._outbox, self._journal, self._is_stopping = loop, outbox, journal, is_stopping
         self._expected, self._is_elastic = expected, is_elastic
+        self._reads_printed = reads_printed
         self._ranks: dict[int, Rank] = {}
         self._group: list[Rank] = []  # the last ones that one launcher started together,
         self._group_id = (0, 0)  # its pid and how often it had restarted them before
+        self._reporting: set[int] = set()  # ranks that report metrics themselves
         self.streams: list[Stream] = []
         self.killed_at = math.inf  # when the command had ended and what it left was killed, seconds since the epoch
         self.dropped = 0  # points that a full socket did not accept
@@ -103,7 +109,15 @@ class Ranks:
         return not self._server.peers and not any(stream.is_open for stream in self.streams)
 
     def add_stream(self, fd: int, *, rank: int, author: Callable[[bytes], int | None] | None = None) -> Stream:
-        stream = Stream(fd, rank=rank, loop=self._loop, outbox=self._outbox, journal=self._journal, author=author)
+        stream = Stream(
+            fd,
+            rank=rank,
+            loop=self._loop,
+            outbox=self._outbox,
+            journal=self._journal,
+            author=author,
+            on_text=functools.partial(self._printed, rank) if self._reads_printed and rank != NO_RANK else None,
+        )
         self.streams = [one for one in self.streams if one.is_open] + [stream]
         return stream
 
@@ -228,7 +242,16 @@ class Ranks:
         place = self._expected.start + local_rank
         return Rank(place, local_rank, world=world, is_expected=place in self._expected)
 
+    def _printed(self, number: int, text: bytes) -> None:
+        """Take metrics from what a rank prints, until it reports some itself."""
+        if number in self._reporting:
+            return
+        for one in printed.read(text):
+            self._outbox.point(number, point=[time.time(), one.step, one.numbers()])
+
     def _point(self, peer: Peer, point: list[Any]) -> None:
+        if isinstance(peer.rank, int):
+            self._reporting |= set(self._expected) if peer.rank == NO_RANK else {peer.rank}
         if isinstance(peer.rank, int) and peer.rank != IMPOSSIBLE:
             point[2] = {str(name): value for name, value in point[2].items() if _is_number(value)}
             self._outbox.point(peer.rank, point=point)

@@ -27,7 +27,7 @@ from typing import Any
 
 from .. import linux
 
-SOCKET_ENV = "MUSTER_REPORT"
+SOCKET_ENV, NO_PYTHON_ENV = "MUSTER_REPORT", "MUSTER_NO_PYTHON"
 CONNECT_SECONDS = 5.0
 FLAGS = ("-B", "-O", "-OO", "-E", "-s", "-I", "-P", "-b")
 VALUED_FLAGS = ("-X", "-W")
@@ -39,7 +39,9 @@ RESTORED = (signal.SIGPIPE, signal.SIGXFSZ)
 def main(arguments: list[str]) -> int:
     launcher = os.getppid()
     linux.die_with(launcher)
-    command = [*_interpreter(launcher), *arguments]
+    is_program = bool(os.environ.pop(NO_PYTHON_ENV, ""))
+    # torchrun puts -u before the script, which a program would take for its own.
+    command = _program(arguments[1:]) if is_program else [*_interpreter(launcher), *arguments]
     os.environ.pop("PYTHON_EXEC", None)  # a torchrun inside the rank must not use the shim
     try:
         agent = connect(os.environ[SOCKET_ENV])
@@ -131,6 +133,16 @@ class Shim:
                 self._agent.sendall(json.dumps(message).encode() + b"\n")
 
 
+def _program(words: list[str]) -> list[str]:
+    """Return a command whose first word is a path, looked up as a shell would."""
+    name, *rest = words
+    folders = [] if "/" in name else os.environ.get("PATH", os.defpath).split(os.pathsep)
+    return [
+        next((path for path in (os.path.join(one, name) for one in folders) if os.access(path, os.X_OK)), name),
+        *rest,
+    ]
+
+
 def _interpreter(launcher: int) -> list[str]:
     """Return the interpreter that torchrun itself runs under, and the flags that it was started with.
 
@@ -203,6 +215,8 @@ def _become_rank(command: list[str], *, outs: tuple[int, int], parent: int, was:
             signal.signal(number, signal.SIG_IGN if disposition is signal.SIG_IGN else signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         _become(command)
+    except OSError as error:
+        os.write(2, f"cannot start {command[0]}: {error.strerror}\n".encode())
     finally:
         os._exit(127)
 

@@ -152,6 +152,7 @@ def plan_of(job: Job, attempt: int) -> Plan:
         **spec.env,
         **job_secrets.unseal(job.sealed_secrets),
         **({framework.KEY_ENV: attempt_key(job.run, attempt)} if framework.KEY_ENV else {}),
+        **({"MUSTER_IGNORE_PRINTED": "1"} if spec.ignore_printed else {}),
         "MUSTER_JOB_NAME": job.name,
         "MUSTER_JOB_URL": job.public_url if settings.PUBLIC_URL else "",
     }

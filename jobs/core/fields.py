@@ -42,6 +42,9 @@ class Field:
     default: int | str | None = None
     is_secret: bool = False  # accepted, never returned
     pattern: str = ""
+    is_plain: bool = (
+        False  # a list whose text is split at blanks and is no command, to which a shell's rules would apply
+    )
 
     @property
     def is_numbers(self) -> bool:
@@ -96,6 +99,8 @@ _ROWS = (
            least=5, most=86400, remedy="300 is usual", default=300),
     whole("deadline_seconds", "Deadline, seconds", "the job is stopped after this time, in seconds",
            least=1, most=365 * 86400, remedy="omit it for no limit", default=None),
+    whole("ignore_printed", "Ignore printed metrics", "1: no metrics are taken from lines such as `step 10: loss 2.3`",
+           least=0, most=1, remedy="use 0 to read them, 1 to ignore them"),
 )  # fmt: skip
 
 FIELDS: Mapping[str, Field] = {row.name: row for row in _ROWS}

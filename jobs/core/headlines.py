@@ -1,7 +1,10 @@
 """The series that stand for a whole training. Pure."""
 
 # What a list shows of a job, the first of these that it reports. Such a series that is no longer finite has diverged.
-HEADLINES = ("loss", "train_loss", "train/loss", "loss/train", "val_loss", "reward", "accuracy")
+HEADLINES = (
+    "loss", "train_loss", "train/loss", "loss/train", "val_loss", "reward", "accuracy",
+    "printed/loss", "printed/train_loss", "printed/val_loss", "printed/accuracy",  # from lines (agent/output/printed.py)
+)  # fmt: skip
 
 
 def nan_words(series: str, step: int | None) -> str:

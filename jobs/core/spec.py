@@ -50,11 +50,13 @@ class JobSpec:
     grace_seconds: int = 30
     start_timeout_seconds: int = 300
     deadline_seconds: int | None = None
+    ignore_printed: int = 0  # 1: no metrics are taken from lines
     options: Mapping[str, Any] = field(default_factory=dict)  # of its framework: what was given, by its FIELDS
 
     def to_json(self) -> dict[str, Any]:
         """Return what `from_json` takes. Later fields only where they are given: the release before does not know them."""
-        optional = {"options": dict(self.options), **{name: list(getattr(self, name)) for name in _LATER}}
+        lists = {name: list(getattr(self, name)) for name in _LATER}
+        optional = {"options": dict(self.options), "ignore_printed": self.ignore_printed, **lists}
         return {
             **{name: value for name, value in asdict(self).items() if name not in optional},
             **{name: value for name, value in optional.items() if value},
@@ -133,7 +135,7 @@ def _option(field: Field, value: Any, problems: list[Problem]) -> Any:
     if field.type is Type.WHOLE:
         return _count(field, value, problems)
     if field.type is Type.LIST:
-        return _words(field.name, value, problems)
+        return _words(field.name, value.split() if field.is_plain and isinstance(value, str) else value, problems)
     if not isinstance(value, str) or "\0" in value or (field.pattern and not re.fullmatch(field.pattern, value)):
         problems.append(Problem(field.name, value, f"is not understood; {field.remedy}"))
         return None

@@ -33,7 +33,7 @@ FIELDS = (
     Field("mesh_name", Type.TEXT, "Name of the mesh", f"under which the script finds the job's hosts; {MESH} if omitted",
           remedy="Monarch allows lowercase letters and digits, at most 24, the first a letter", pattern=_WRITTEN),
     Field("more_meshes", Type.LIST, "Further meshes", "beside the first one, each as its name and its number of hosts",
-          remedy="give words such as generators=2 evaluators=1"),
+          remedy="give words such as generators=2 evaluators=1", is_plain=True),
     Field("mesh_launcher", Type.TEXT, "Launcher of the meshes", f"what makes the hosts' pods: {PODS} for Muster itself, "
           f"or {OPERATOR}, if its operator runs in the cluster", remedy=f"use {PODS} or {OPERATOR}", default=PODS, pattern=f"{PODS}|{OPERATOR}"),
     quantity("controller_cpu", "CPU of the controller", "CPU of the controller's pod in place of the cluster's", example="4 or 500m"),

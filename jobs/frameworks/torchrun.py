@@ -31,6 +31,7 @@ _OF_MASTER = (
 )  # fmt: skip
 FIELDS = (*_OF_MASTER, *_shapes.WORKER)
 RENDEZVOUS_HOST = 0  # the replica with the store of the rendezvous; in a role of its own if there is a master
+NO_PYTHON = "MUSTER_NO_PYTHON"  # agent/ranks/shim.py: a rank's command is a program, not a script of Python
 RDZV_PORT = 29500  # torchrun's static rendezvous default, and its c10d one (PyTorch docs, elastic/run)
 # For an elastic job whose command sets no value: a lost replica fails the other replicas' ranks, and so costs each a
 # restart.
@@ -357,13 +358,14 @@ def roles(spec: JobSpec) -> tuple[Role, ...]:
     worker that takes longer is still saving something.
     """
     shape = _shapes.of(spec, WORKER)
+    spec, programs = _of_programs(spec)
     if not _has_master(spec):
-        env = _static(spec, WORKER) if spec.min_nodes is None else _elastic(spec)
+        env = (_static(spec, WORKER) if spec.min_nodes is None else _elastic(spec)) | programs
         anchor = None if spec.min_nodes is None else RENDEZVOUS_HOST
         return numbered(
             Role(WORKER, spec.nodes, spec.nproc_per_node, spec.command, env, least=spec.min_nodes, anchor=anchor, resources=shape)
         )  # fmt: skip
-    env = _static(spec, MASTER)
+    env = _static(spec, MASTER) | programs
     # torchrun accepts another number on each node (torch/distributed/elastic/agent/server/api.py, _assign_worker_ranks).
     processes = spec.options.get("master_processes", spec.nproc_per_node)
     master = Role(
@@ -373,6 +375,16 @@ def roles(spec: JobSpec) -> tuple[Role, ...]:
     env = {**env, "PET_NODE_RANK": Index(1)}
     worker = Role(WORKER, spec.nodes - 1, spec.nproc_per_node, spec.command, env, resources=shape)
     return numbered(master, worker)
+
+
+def _of_programs(spec: JobSpec) -> tuple[JobSpec, dict[str, Value]]:
+    """Take `--no-python` out of a command and tell the agent, through which ranks are started: so each is seen by itself."""
+    launch = parse(spec.command)
+    if launch is None or "no_python" not in launch.flags:
+        return spec, {}
+    at = len(spec.command) - len(launch.script)
+    kept = [word for word in spec.command[:at] if word.lstrip("-").replace("_", "-") != "no-python"]
+    return replace(spec, command=(*kept, *launch.script)), {NO_PYTHON: "1"}
 
 
 def _static(spec: JobSpec, first: str) -> dict[str, Value]:

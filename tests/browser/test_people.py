@@ -88,7 +88,7 @@ def test_the_quota_is_changed_without_javascript(boss, chromium, site, queue):
 
 def test_a_webhook_is_created_its_secret_shown_once_and_removed(boss, page):
     page.goto("/teams/nlp")
-    page.click("text=Make webhooks, and see their deliveries")
+    page.click("text=Manage webhooks and deliveries")
     page.fill("[name=name]", "chat")
     page.fill("[name=url]", "https://93.184.216.34/hooks/path-secret")
     page.select_option("[name=format]", "slack")

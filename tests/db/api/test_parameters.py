@@ -42,6 +42,12 @@ def test_a_write_with_an_unknown_parameter_does_nothing(api, lab):
     assert job.phase == "queued"
 
 
+def test_another_method_is_answered_as_such(api, lab):
+    assert (
+        api.post(f"/api/v1/jobs/{lab.submit().pk}/logs?text=x", {}, content_type="application/json").status_code == 405
+    )
+
+
 def test_every_described_parameter_of_a_list_is_taken(api, lab):
     """Those of the generated description: a parameter that only the code knows would be refused."""
     lab.submit()

@@ -72,3 +72,21 @@ def test_only_torchrun_gets_the_hook_for_its_ranks(bench: Bench, framework: str,
     """A command that is the rank may start torchrun for its own purposes, whose processes are no ranks of the job."""
     received = bench.run(["sh", "-c", "echo hook=${PYTHON_EXEC:+set}"], **{**TOLD, "framework": framework})
     assert received.texts(RANK) == [f"hook={hook}"]
+
+
+PRINTS = "import muster\nfor step in range(1, 4): print(f'step {step}/10 loss={1 / step:.2f}')\n"
+
+
+@pytest.mark.parametrize(
+    ("more", "env", "expected"),
+    [
+        ("", {}, [(1, {"printed/loss": 1.0, "total_steps": 10}), (2, {"printed/loss": 0.5, "total_steps": 10}), (3, {"printed/loss": 0.33, "total_steps": 10})]),
+        ("", {"MUSTER_IGNORE_PRINTED": "1"}, []),
+        ("muster.report(step=0, acc=0.1)\nimport time; time.sleep(1)\n", {}, [(0, {"acc": 0.1})]),
+    ],
+)  # fmt: skip
+def test_what_it_prints_are_metrics_unless_it_reports_some(bench: Bench, more: str, env: dict, expected: list) -> None:
+    script = PRINTS.replace("import muster\n", f"import muster\n{more}")
+    received = bench.run(["python3", "train.py"], files={"train.py": script}, env=env, **TOLD)
+    found = [point for rank in (RANK, -1) for item in received.kind("metrics", rank=rank) for point in item["points"]]
+    assert [(step, values) for _, step, values in found] == expected

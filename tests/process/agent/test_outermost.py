@@ -76,13 +76,37 @@ def test_a_command_that_hides_how_its_ranks_ended_has_failed(bench, line, reason
         f"{TORCHRUN} train.py ok | cat",
         f"{TORCHRUN} train.py once || {TORCHRUN} train.py once",
         f"until {TORCHRUN} train.py once; do echo again; done",
-        f"{sys.executable} ok.py",
-        "true",
         f"{TORCHRUN} train.py ok; sleep 600 & exit 0",
     ],
 )
 def test_a_command_whose_last_ranks_succeeded_has_succeeded(bench, line):
     assert ended(bench, line) == {"state": "succeeded", "exit_code": 0, "reason": ""}
+
+
+@pytest.mark.parametrize("line", [f"{sys.executable} ok.py", "true"])
+def test_a_command_that_starts_no_rank_succeeds_with_a_note(bench, line):
+    reason = "no rank was started: the command ended with 0 without torchrun"
+    assert ended(bench, line) == {"state": "succeeded", "exit_code": 0, "reason": reason}
+    assert ended(bench, line, framework="ray")["reason"] == ""
+
+
+@pytest.mark.full  # with a stand-in for torchrun above
+def test_a_real_torchrun_that_restarts_its_ranks_in_place_has_succeeded(bench: Bench) -> None:
+    script = """
+import os, pathlib
+mark = pathlib.Path("tried")
+if os.environ["RANK"] == "1" and not mark.exists():
+    mark.touch()
+    raise RuntimeError("the first time")
+"""
+    env = torch_env(0, nodes=1, port=free_port())
+    bench.run(
+        ["bash", "-c", "torchrun --max-restarts=2 train.py; echo after"],
+        files={"train.py": script},
+        env=env,
+        processes=2,
+    )
+    assert (bench.status()["state"], bench.status()["reason"]) == ("succeeded", "")
 
 
 @pytest.mark.parametrize(
@@ -107,3 +131,15 @@ def test_after_a_stop_the_trainer_has_its_grace_although_the_shell_ends_at_once(
     assert (folder / "code/saved").exists()
     assert bench.status()["state"] == "failed" and bench.status()["signal"] == signal.SIGTERM
     assert bench.carriers() == []
+
+
+@pytest.mark.parametrize(
+    ("line", "texts"),
+    [("./prog.sh a 'b c'", ["rank 1 prints a b c"]), ("sh -c 'echo $RANK'", ["1"]), ("./gone", ["cannot start ./gone: No such file or directory"])],
+)  # fmt: skip
+def test_a_rank_that_is_no_python_is_seen_by_itself(bench: Bench, line: str, texts: list[str]) -> None:
+    files = {"prog.sh": '#!/bin/sh\nexec echo rank $RANK prints "$@"\n'}
+    env = {**torch_env(0, nodes=1, port=free_port()), "MUSTER_NO_PYTHON": "1"}
+    folder = bench.replica(["bash", "-c", f"chmod +x prog.sh; {TORCHRUN} {line}"], files=files, env=env, processes=2)
+    bench.start(folder).wait(PATIENCE_SECONDS)
+    assert bench.control_plane.of(folder.name).texts(1) == texts

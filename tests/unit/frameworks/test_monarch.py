@@ -81,7 +81,9 @@ def test_a_network_policy_lets_the_controller_reach_the_api_server():
 
 
 def test_further_meshes_have_hosts_and_ranks_of_their_own():
+    text = a_plan(nodes=2, nproc_per_node=2, mesh_name="trainers", more_meshes="generators=3  evaluators=1")
     plan = a_plan(nodes=2, nproc_per_node=2, mesh_name="trainers", more_meshes=["generators=3", "evaluators=1"])
+    assert text.roles == plan.roles, "as the document writes it"
     assert [(role.name, role.replicas, role.first_rank) for role in plan.roles[:3]] == [
         ("trainers", 2, 0), ("generators", 3, 4), ("evaluators", 1, 10),
     ]  # fmt: skip

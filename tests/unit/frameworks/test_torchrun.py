@@ -186,3 +186,12 @@ def test_what_starts_processes_elsewhere_is_answered_with_what_to_write(command,
     with pytest.raises(InvalidSpec) as refused:
         resolved(command=command)
     assert any(words in one.message for one in refused.value.problems), refused.value.problems
+
+
+def test_a_command_without_python_is_started_through_the_agent_as_well():
+    spec = resolved(command="torchrun --no-python --nproc_per_node=2 ./train.sh --no-python", nproc_per_node=2)
+    assert spec.command == ("torchrun", "--no-python", "--nproc_per_node=2", "./train.sh", "--no-python")
+    (role,) = torchrun.roles(spec)
+    assert role.command == ("torchrun", "--nproc_per_node=2", "./train.sh", "--no-python")
+    assert role.env["MUSTER_NO_PYTHON"] == "1"
+    assert "MUSTER_NO_PYTHON" not in torchrun.roles(resolved(command="torchrun train.py"))[0].env
