@@ -83,11 +83,16 @@ def test_a_command_whose_last_ranks_succeeded_has_succeeded(bench, line):
     assert ended(bench, line) == {"state": "succeeded", "exit_code": 0, "reason": ""}
 
 
-@pytest.mark.parametrize("line", [f"{sys.executable} ok.py", "true"])
-def test_a_command_that_starts_no_rank_succeeds_with_a_note(bench, line):
-    reason = "no rank was started: the command ended with 0 without torchrun"
-    assert ended(bench, line) == {"state": "succeeded", "exit_code": 0, "reason": reason}
-    assert ended(bench, line, framework="ray")["reason"] == ""
+@pytest.mark.parametrize(
+    ("line", "framework", "reason"),
+    [
+        (f"{sys.executable} ok.py", "torchrun", "no rank was started: the command ended with 0 without torchrun"),
+        ("true", "torchrun", "no rank was started: the command ended with 0 without torchrun"),
+        ("true", "of a newer server", ""),
+    ],
+)
+def test_a_command_that_starts_no_rank_succeeds_with_a_note(bench, line, framework, reason):
+    assert ended(bench, line, framework=framework) == {"state": "succeeded", "exit_code": 0, "reason": reason}
 
 
 @pytest.mark.full  # with a stand-in for torchrun above
@@ -142,4 +147,5 @@ def test_a_rank_that_is_no_python_is_seen_by_itself(bench: Bench, line: str, tex
     env = {**torch_env(0, nodes=1, port=free_port()), "MUSTER_NO_PYTHON": "1"}
     folder = bench.replica(["bash", "-c", f"chmod +x prog.sh; {TORCHRUN} {line}"], files=files, env=env, processes=2)
     bench.start(folder).wait(PATIENCE_SECONDS)
-    assert bench.control_plane.of(folder.name).texts(1) == texts
+    received = bench.control_plane.of(folder.name)
+    assert texts in (received.texts(0), received.texts(1)), "one that fails may end the other before it begins"
