@@ -25,9 +25,18 @@ RULES = {
 
 
 def troubles(page) -> list[str]:
-    """What axe finds on the page, each with the first element that has it."""
-    found = Axe().run(page, options=RULES).response["violations"]
-    return [f"{page.url}: {one['id']}: {one['help']}: {one['nodes'][0]['html'][:160]}" for one in found]
+    """What axe finds on the page, each with the first element that has it.
+
+    ARIA 1.2 makes a separator that takes the focus a widget (APG, window splitter); axe's experimental rule for the
+    focus order knows it as structure only.
+    """
+    found = []
+    for one in Axe().run(page, options=RULES).response["violations"]:
+        nodes = [node["html"] for node in one["nodes"]]
+        if one["id"] == "focus-order-semantics":
+            nodes = [html for html in nodes if 'role="separator" tabindex="0"' not in html]
+        found += [f"{page.url}: {one['id']}: {one['help']}: {html[:160]}" for html in nodes[:1]]
+    return found
 
 
 @pytest.mark.parametrize(("width", "theme"), LOOKS)
