@@ -24,11 +24,9 @@ class KnownParameters(BasePermission):
         ways = f"known are {', '.join(sorted(known))}" if known else "it has none"
         unknown = [name for name in request.query_params if name not in (*known, api_settings.URL_FORMAT_OVERRIDE)]
         if unknown:
-            problems = (
-                Problem(name[:80], request.query_params[name][:80], f"is not a parameter of this operation; {ways}")
-                for name in unknown[:MOST_PROBLEMS]
-            )
-            raise Unreadable(*problems)
+            # Without the value: it may be a token that belongs into a header, and errors are logged.
+            problem = f"is not a parameter of this operation; {ways}"
+            raise Unreadable(*(Problem(name[:80], "", problem) for name in unknown[:MOST_PROBLEMS]))
         return True
 
 

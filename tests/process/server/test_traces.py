@@ -78,10 +78,11 @@ def launched_by_its_request(server, token: str, collector: Collector) -> tuple[i
         "name": f"secret-name-{secrets.token_hex(4)}", "queue": "default", "framework": "plain", "command": ["true"],
         "env": {"WANDB_API_KEY": "hunter2hunter2"},
     }  # fmt: skip
-    sent = httpx.post(
-        f"http://127.0.0.1:{server.port}/api/v1/jobs?token={token}", json=wanted, timeout=60,
-        headers={"Authorization": f"Bearer {token}", "X-Request-ID": REQUEST},
-    )  # fmt: skip
+    url = f"http://127.0.0.1:{server.port}/api/v1/jobs"
+    headers = {"Authorization": f"Bearer {token}", "X-Request-ID": REQUEST}
+    misplaced = httpx.get(f"{url}?token={token}", timeout=60, headers=headers)
+    assert misplaced.status_code == 400 and token not in misplaced.text
+    sent = httpx.post(url, json=wanted, timeout=60, headers=headers)
     assert sent.status_code == 201, sent.text
     job = sent.json()["id"]
     launch = collector.until(lambda spans: launch_of(spans, job))
