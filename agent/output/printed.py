@@ -26,7 +26,7 @@ _STEP = re.compile(
 )
 # tqdm: "  3%|▎         | 30/1000 [00:10<05:12,  3.11it/s, loss=2.3]"
 _BAR = re.compile(r"\|\s*(\d{1,12})/(\d{1,12}) \[[\d:?]{4,12}<[\d:? ]{1,12}, [^\]]{0,200}\]")
-_DICT = re.compile(r"^\s*\{['\"][^{}]{3,2000}\}\s*$")
+_DICT = re.compile(r"^\s*\{['\"][^{}]{3,2000}\}\s*\Z")
 # Katib's file format: "2026-11-27T10:00:00Z accuracy=0.91", and the same without a time.
 _KATIB = re.compile(
     rf"^(?:\d{{4}}-\d\d-\d\dT\S{{8,30}}\s+)?(?:epoch \d{{1,9}}:\s*)?(?:[\w/.-]{{1,60}}=(?:{_NUMBER})[,;]?\s*){{1,20}}$",
