@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
+import pwd
 import re
 import shutil
 import sys
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Sequence
 
 from . import frameworks
@@ -59,7 +61,25 @@ def resolve(
         return words
     if os.path.isfile(os.path.join(code, command[0])) and "/" in command[0]:
         return Refusal(NOT_EXECUTABLE, f"not executable: {command[0]}; chmod +x it, or name its interpreter")
-    return Refusal(NOT_FOUND, f"command not found: {command[0]}{_hint(command[0], code=code)}")
+    why = obstacle(os.path.join(code, command[0])) if "/" in command[0] else ""
+    return Refusal(NOT_FOUND, f"command not found: {command[0]}{why or _hint(command[0], code=code)}")
+
+
+def obstacle(path: str) -> str:
+    """Return why this user does not find a program that may exist, or whose link does; empty if nothing is known."""
+    target = os.path.realpath(path)  # of a venv's python: the interpreter that made it, perhaps in a home folder
+    for place in dict.fromkeys((path, target)):
+        for folder in reversed(PurePath(place).parents):
+            if os.path.isdir(folder) and not os.access(folder, os.X_OK):
+                return f"; the job runs as {_user()}, which may not enter {folder}: move it, or let that user read it"
+    return f"; it is a link to {target}, which is not here" if os.path.islink(path) else ""
+
+
+def _user() -> str:
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return f"user {os.geteuid()}"
 
 
 def not_started(path: str, error: OSError) -> str:

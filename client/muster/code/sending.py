@@ -13,6 +13,7 @@ from typing import Any, Callable, NamedTuple, Optional
 from muster.code import memory as memories
 from muster.code.contents import TRIES, Changed, Pack, packs
 from muster.code.memory import Entries, Entry, Memory
+from muster.code.program import check_is_sent
 from muster.code.workspace import File, LeftOut, Tree, walk
 from muster.errors import Invalid, WorkspaceError
 from muster.http.call import Call
@@ -115,7 +116,14 @@ class Sending(Jobs):
             **(fields or {}),
         )
         if directory is not None and workspace is None:
-            spec["workspace"] = (await self.upload(directory or "", queue=queue, progress=progress, scanned=scanned)).id
+
+            def looked(tree: Tree, before: int | None) -> None:
+                check_is_sent(command, tree=tree)
+                if scanned is not None:
+                    scanned(tree, before)
+
+            sent = await self.upload(directory or "", queue=queue, progress=progress, scanned=looked)
+            spec["workspace"] = sent.id
         return await self._send(calls.create_job(spec, key=idempotency_key or str(uuid.uuid4())))
 
     async def upload(

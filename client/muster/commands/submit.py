@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from muster.client import Client
+from muster.code.program import check_is_sent
 from muster.code.progress import Upload
 from muster.code.sending import Scanned
 from muster.code.workspace import LeftOut, Tree, walk
@@ -92,6 +93,7 @@ def plan(*, file: str | None, directory: str | None, output: Output, **flags: An
         tree = walk(directory)
         amount = f"{len(tree.files):,} files, {size(tree.size_bytes)}"
         note(printable(f"Would send {amount}; the largest are {tree.largest()}"))
+        check_is_sent(fields["command"], tree=tree)
         _tell_scan(tree, None, is_sure=True)
     with open_client() as client:
         check_known(fields, client=client)

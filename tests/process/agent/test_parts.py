@@ -3,10 +3,12 @@
 import ast
 import os
 import pickle
+import re
 import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +19,7 @@ import pytest
 
 from agent import launch, linux, names
 from agent.build import build
-from agent.frameworks import Torchrun
+from agent.frameworks import Framework, Torchrun
 from agent.loop import Loop
 from agent.output import lines
 from agent.output.blame import TAIL_LINE_BYTES, TAIL_LINES
@@ -277,6 +279,45 @@ def test_torchrun_is_run_as_a_module_if_the_command_is_missing(tmp_path: Path) -
         ["torchrun", "train.py"], framework=Torchrun(), env={"PATH": str(tmp_path)}, code=str(tmp_path)
     )
     assert found == [sys.executable, "-m", "torch.distributed.run", "train.py"]
+
+
+def words_for_another_user(path: Path) -> str:
+    """Return what a user other than root would be told about a program."""
+    read, write = os.pipe()
+    if not (child := os.fork()):
+        try:
+            if os.geteuid() == 0:
+                os.setgroups([])
+                os.setresuid(65534, 65534, 65534)
+            os.write(write, launch.obstacle(str(path)).encode())
+        finally:
+            os._exit(0)
+    os.close(write)
+    os.waitpid(child, 0)
+    with open(read, encoding="utf-8") as file:
+        return file.read()
+
+
+@pytest.mark.parametrize("is_linked", [False, True])
+def test_a_program_in_a_folder_that_the_jobs_user_may_not_enter_is_named_with_user_and_folder(is_linked: bool) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        (top := Path(name)).chmod(0o755)
+        (top / "home/bin").mkdir(parents=True)
+        (top / "home/bin/python").touch()
+        (top / "python").symlink_to(top / "home/bin/python")
+        (top / "home").chmod(0)
+        told = words_for_another_user(top / "python" if is_linked else top / "home/bin/python")
+        (top / "home").chmod(0o700)
+    assert re.match(rf"; the job runs as \S+( \d+)?, which may not enter {name}/home: move it, or", told)
+
+
+def test_a_link_whose_program_is_gone_says_where_it_leads(tmp_path: Path) -> None:
+    (tmp_path / "python").symlink_to("/usr/bin/python3.99")
+    found = launch.resolve(
+        [f"{tmp_path}/python", "-V"], framework=Framework(), env={"PATH": str(tmp_path)}, code=str(tmp_path)
+    )
+    assert isinstance(found, launch.Refusal) and found.exit_code == 127
+    assert found.reason.endswith("/python; it is a link to /usr/bin/python3.99, which is not here")
 
 
 # -- the built file

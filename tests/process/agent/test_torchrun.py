@@ -1,13 +1,20 @@
 """Two replicas of two ranks on the loopback interface: real torchrun and gloo, or what starts ranks alike without torch."""
 
+import os
 import shlex
+import shutil
 import signal
+import site
+import subprocess
 import sys
+import sysconfig
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from embedded.ports import free_port
+from jobs.frameworks import torchrun
 from tests.process.agent.bench import ENDED, Bench, torch_env
 from tests.support import fake_torchrun
 from tests.support.fake_control_plane import FakeControlPlane
@@ -79,6 +86,45 @@ def test_four_ranks_train_and_are_reported_separately(
         points = [point for item in received.kind("metrics", rank=rank) for point in item["points"]]
         assert [(step, values) for _, step, values in points] == [(step, {"total": 4.0}) for step in range(5)]
     assert [bench.status(index)["state"] for index in (0, 1)] == ["succeeded", "succeeded"]
+
+
+def venv(place: Path) -> None:
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", place], check=True)
+
+
+def conda_prefix(place: Path) -> None:
+    """Make an interpreter with a library folder of its own, as conda does: its files, without conda's records."""
+    version, base = sysconfig.get_python_version(), Path(sys.base_prefix)
+    (place / "bin").mkdir(parents=True)
+    shutil.copy(os.path.realpath(sys.executable), place / "bin/python")
+    (place / "lib" / f"python{version}").mkdir(parents=True)
+    standard = base / "lib" / f"python{version}"
+    for one in [*(base / "lib").iterdir(), *standard.iterdir()]:
+        if one != standard and one.name not in ("site-packages", "dist-packages"):
+            (place / one.relative_to(base)).symlink_to(one)
+    (place / "lib" / f"python{version}" / "site-packages").mkdir()
+
+
+@pytest.mark.parametrize("environment", [venv, conda_prefix])
+@pytest.mark.full
+def test_ranks_run_in_the_environment_whose_python_the_command_names(
+    bench: Bench, control_plane: FakeControlPlane, tmp_path: Path, environment: Callable[[Path], None]
+) -> None:
+    """docs/environments.md: with packages of its own; torch comes from the environment of the tests."""
+    environment(place := tmp_path / "environment")
+    packages = place / "lib" / f"python{sysconfig.get_python_version()}" / "site-packages"
+    (packages / "only_here.py").write_text("NAME = 'only here'\n")
+    (packages / "torch.pth").write_text("\n".join(site.getsitepackages()) + "\n")
+    command = torchrun.wrap([f"{place}/bin/python", "-O", "train.py"])
+    script = "import only_here, sys, torch\nprint(only_here.NAME, sys.prefix, sys.flags.optimize, flush=True)\n"
+    port = free_port()
+    bench.start(
+        bench.replica(
+            [*command], files={"train.py": script}, processes=2, hold_port=port, env=torch_env(0, nodes=1, port=port)
+        )
+    ).wait(PATIENCE_SECONDS)
+    assert bench.status()["state"] == "succeeded"
+    assert [control_plane.of().texts(rank) for rank in range(2)] == [[f"only here {place} 1"]] * 2
 
 
 def test_a_shell_that_starts_more_ranks_than_the_job_has_reports_them_all(

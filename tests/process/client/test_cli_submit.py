@@ -52,6 +52,18 @@ def test_a_plan_says_what_of_a_folder_would_be_sent(run: Run, logged_in: FakeMus
     assert second == "Not sent, since ignored: last.ckpt (2.0 KiB)" and not logged_in.workspaces
 
 
+@pytest.mark.parametrize("verb", ["submit", "plan"])
+def test_a_command_whose_python_is_not_sent_is_refused_before_anything_is_sent(
+    run: Run, logged_in: FakeMuster, code: Path, verb: str
+) -> None:
+    for name in (".venv/pyvenv.cfg", ".venv/bin/python"):
+        (code / name).parent.mkdir(parents=True, exist_ok=True)
+        (code / name).touch()
+    result = run(verb, "--queue", "research", "--dir", code, "--", ".venv/bin/python", "train.py")
+    assert result.exit_code != 0 and "the command starts .venv/bin/python, which is not sent" in result.stderr
+    assert not logged_in.workspaces and "/api/v1/jobs" not in {seen["path"] for seen in logged_in.requests}
+
+
 def test_a_server_that_does_not_know_what_is_ignored_gets_the_code_all_the_same(
     run: Run, logged_in: FakeMuster, code: Path
 ) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from muster.code.program import check_is_sent
 from muster.code.workspace import walk
 from muster.errors import WorkspaceError
 
@@ -204,3 +205,32 @@ def as_nobody() -> Iterator[None]:
     finally:
         if is_root:
             os.seteuid(0)
+
+
+@pytest.mark.parametrize(
+    ("word", "way_out"),
+    [
+        (".venv/bin/python", "name it in full: {top}/.venv/bin/python. If not, name an interpreter that is there"),
+        ("./envs/one/bin/torchrun", "name it in full: {top}/envs/one/bin/torchrun. If not,"),
+        ("build/run.sh", "A line !/build/run.sh in .musterignore sends it"),
+        ("../outside.sh", "It is outside of the folder; choose another one with --dir"),
+    ],
+)
+def test_a_command_whose_program_is_not_sent_is_refused_with_the_way_out(code: Path, word: str, way_out: str) -> None:
+    write(code, ".venv/pyvenv.cfg", ".venv/bin/python", "envs/one/conda-meta/history", "envs/one/bin/torchrun")
+    write(code, "build/run.sh", "../outside.sh")
+    (code / ".gitignore").write_text("envs/\nbuild/\n")
+    with pytest.raises(WorkspaceError) as caught:
+        check_is_sent([word, "train.py"], tree=walk(code))
+    text = f"the command starts {word}, which is not sent with the code. "
+    assert str(caught.value).startswith(text) and way_out.format(top=os.path.realpath(code)) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "command", ["python train.py", "./run.sh", "link/run.sh a", "/bin/sh x", "gone/python train.py", "'unfinished", ""]
+)
+def test_a_command_whose_program_is_sent_or_not_of_this_machine_is_left_to_the_server(code: Path, command: str) -> None:
+    write(code, "run.sh", "scripts/run.sh", "python")
+    (code / ".gitignore").write_text("/python\n")
+    (code / "link").symlink_to("scripts")
+    check_is_sent(command, tree=walk(code))
