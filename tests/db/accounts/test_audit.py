@@ -83,7 +83,7 @@ def test_each_job_action_is_recorded_once(lab, people):
 
 def test_a_refused_submission_is_not_recorded(lab):
     lab.submit(name="train")
-    with pytest.raises(Exception, match="taken"):
+    with pytest.raises(Exception, match="is that of an open job"):
         lab.submit(name="train")
     assert deeds() == ["job.submit"]
     assert Job.objects.count() == 1

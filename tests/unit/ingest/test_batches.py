@@ -70,7 +70,8 @@ def assert_rows_fit(found: translate.RowChanges) -> None:
         assert least <= one["first_at"] <= one["last_at"] <= most and 0 <= one["raw_bytes"] < 2**31
     for chunk in found.chunks.values():
         assert len(chunk["times"]) == len(chunk["steps"]) == len(chunk["values"]) > 0
-        assert all(map(math.isfinite, chunk["values"])) and all(least <= at <= most for at in chunk["times"])
+        assert all(value is None or math.isfinite(value) for value in chunk["values"])  # None stands for NaN
+        assert all(least <= at <= most for at in chunk["times"])
         assert all(step is None or -BIGINT <= step <= BIGINT for step in chunk["steps"])
         assert "\0" not in chunk["name"] and len(chunk["name"]) <= 60
     for rank, told in found.ranks.items():
