@@ -26,7 +26,8 @@ class Torchrun(Framework):
     def prepare(self, env: Dict[str, str], *, spec: Spec, folder: StateFolder, pyz: str) -> None:
         # By default torchrun kills its ranks 30 s after SIGTERM, whatever grace period was requested.
         env.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(max(1, int(spec.grace_seconds))))
-        env.update(_hook(folder, pyz=pyz))
+        if not spec.is_rank:  # a torchrun inside the one rank has ranks of its own
+            env.update(_hook(folder, pyz=pyz))
 
     def has_ranks(self) -> bool:
         return True

@@ -227,6 +227,8 @@ class Ranks:
             self._placed(who["rank"], local_rank=who.get("local_rank") or 0) if who.get("rank") is not None else None
         )
         number = NO_RANK if placed is None else placed.rank if placed.has_number else IMPOSSIBLE
+        if placed is None and (command := self._command()):
+            number = command.rank
         known = self._ranks.get(placed.rank if placed else NO_RANK)
         # Only its number is stored: the end of this connection is not the end of the rank.
         peer.rank = number
@@ -234,6 +236,10 @@ class Ranks:
             placed.visible, placed.pid = who.get("visible"), who["pid"]
             self._ranks[placed.rank] = placed
             self._running(placed, at=time.time())
+
+    def _command(self) -> Rank | None:
+        """Return the rank that is the replica's command: processes without a RANK of their own belong to it."""
+        return next((one for one in self._ranks.values() if one.is_command), None)
 
     def _placed(self, number: int, *, local_rank: int, world_size: int | None = None) -> Rank:
         if not (self._is_elastic and self._expected):

@@ -16,7 +16,7 @@ from jobs.core.failure_kinds import ECHOES, Certainty, Kind
 from jobs.core.lifecycle import Phase, StopReason
 from jobs.core.verdict import ASKED_FOR, ReplicaState
 
-from . import error_kinds, tracebacks
+from . import error_kinds, hints, tracebacks
 from .last_words import LastOutput, chain_of, is_from_hook, judged, of_thread, shown
 
 HEADLINE_CHARACTERS = 400
@@ -97,6 +97,11 @@ class Failure:
     traceback_rank: int | None = None
     has_stopped_others: bool = False  # ranks that ended after it were stopped by their launchers because of it
     after_end: bool = False  # it became this one by reports that came after the attempt had ended
+
+    @property
+    def hint(self) -> str:
+        """Return what to change, empty for most errors."""
+        return hints.of(self.headline)
 
 
 Read = Callable[[RankFacts | ReplicaFacts], LastOutput]

@@ -84,6 +84,7 @@ class FailureSerializer(serializers.Serializer[Any]):
     at = serializers.DateTimeField(allow_null=True)
     kind = serializers.ChoiceField(choices=KINDS, help_text="the kind of failure; docs/verdicts.md says what to do")
     headline = serializers.CharField(help_text="the error itself in one line")
+    hint = serializers.CharField(help_text="what to change, where the error itself does not say it; empty for most")
     certainty = serializers.ChoiceField(choices=[one.value for one in Certainty])
     explanation = serializers.CharField(help_text="the end in words")
     traceback = serializers.ListField(

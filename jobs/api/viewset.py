@@ -1,6 +1,5 @@
 """/api/v1/jobs: submit, list, get, act, and everything that can be read about one job."""
 
-from dataclasses import asdict
 from typing import Any
 
 from django.db.models import QuerySet
@@ -132,7 +131,7 @@ class JobViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.Gene
     @extend_schema(responses=listed(AttemptSerializer))
     @action(detail=True, pagination_class=None)
     def attempts(self, request: Request, pk: str) -> Response:
-        found = [asdict(one) for one in attempts.attempts(self.get_object())]
+        found = attempts.attempts(self.get_object())
         return Response({"results": AttemptSerializer(found, many=True).data, "next": None})
 
     @extend_schema(responses=listed(RankSerializer), parameters=[OF_ATTEMPT])

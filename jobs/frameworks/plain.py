@@ -5,6 +5,8 @@ Each replica's command is one rank. Where the workers find each other is in the 
 Helpers, such as a data service, an evaluator or a parameter server, run as long as the workers do.
 """
 
+from dataclasses import replace
+
 from common.errors import Problem
 from jobs.core.fields import MAX_NODES, MAX_PROCESSES_PER_NODE, Field, Type, quantity, whole
 from jobs.core.plan import Endpoint, FirstRank, Host, Index, Port, Role, Value, numbered
@@ -19,6 +21,7 @@ STOPPING = "Each replica gets SIGTERM, and the grace period to save a checkpoint
 KEY_ENV = ""
 PORT = 29500
 FIELDS = (
+    _shapes.DISTRIBUTED,
     Field("helper_command", Type.LIST, "Helper command", "a second command, in replicas of its own, which end with the workers",
           remedy="give a list of words such as python serve_data.py"),
     whole("helpers", "Helpers", "number of replicas that run helper_command",
@@ -37,7 +40,10 @@ RESERVED_ENV = frozenset(
 
 
 def resolve(spec: JobSpec, given: frozenset[str]) -> JobSpec:
-    return spec
+    """Write down that a single process is not distributed: jobs from before this was a choice are, and stay so."""
+    if spec.nodes > 1 or "helper_command" in spec.options:
+        return spec
+    return replace(spec, options={_shapes.DISTRIBUTED.name: 0, **spec.options})
 
 
 def problems(spec: JobSpec) -> list[Problem]:
@@ -45,7 +51,7 @@ def problems(spec: JobSpec) -> list[Problem]:
     if spec.min_nodes is not None:
         words = "a plain job cannot be elastic: nothing would tell its ranks of a change; remove it, or use torchrun"
         found.append(Problem("min_nodes", spec.min_nodes, words))
-    theirs = sorted(name for name in spec.options if name != "helper_command")
+    theirs = sorted(name for name in spec.options if name.startswith("helper") and name != "helper_command")
     if theirs and "helper_command" not in spec.options:
         words = "needs helper_command, what the helpers run; add it, or remove this field"
         found += [Problem(name, spec.options[name], words) for name in theirs]
@@ -68,14 +74,20 @@ def more_ranks(count: int) -> str:
 def roles(spec: JobSpec) -> tuple[Role, ...]:
     """Return `worker`, whose success is the job's, and `helper` where there is a second command."""
     meeting = Endpoint(Host("worker", 0), Port("rendezvous", PORT))
-    ours: dict[str, Value] = {
+    is_distributed = (
+        spec.nodes > 1 or "helper_command" in spec.options or spec.options.get(_shapes.DISTRIBUTED.name, 1) == 1
+    )
+    env_of_torch: dict[str, Value] = {
         "RANK": FirstRank(), "LOCAL_RANK": "0", "WORLD_SIZE": str(spec.nodes), "LOCAL_WORLD_SIZE": "1",
-        "MASTER_ADDR": meeting.host, "MASTER_PORT": meeting.port, "JAX_COORDINATOR_ADDRESS": meeting,
-        "JAX_NUM_PROCESSES": str(spec.nodes), "JAX_PROCESS_ID": FirstRank(),
+        "MASTER_ADDR": meeting.host, "MASTER_PORT": meeting.port,
+    }  # fmt: skip
+    env: dict[str, Value] = {
+        **(env_of_torch if is_distributed else {}),
+        "JAX_COORDINATOR_ADDRESS": meeting, "JAX_NUM_PROCESSES": str(spec.nodes), "JAX_PROCESS_ID": FirstRank(),
         # As scripts for Kubeflow's trainer read them.
         "COORDINATOR_ADDRESS": meeting, "NUM_PROCESSES": str(spec.nodes), "PROCESS_ID": FirstRank(),
     }  # fmt: skip
-    worker = Role("worker", spec.nodes, 1, spec.command, ours, is_rank=True, devices=spec.nproc_per_node)
+    worker = Role("worker", spec.nodes, 1, spec.command, env, is_rank=True, devices=spec.nproc_per_node)
     if "helper_command" not in spec.options:
         return numbered(worker)
     count = spec.options.get("helpers", 1)

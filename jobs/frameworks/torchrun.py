@@ -29,7 +29,7 @@ _OF_MASTER = (
     quantity("master_cpu", "CPU of the master", "CPU of the master's pod in place of the cluster's", example="4 or 500m"),
     quantity("master_memory", "Memory of the master", "memory of the master's pod in place of the cluster's", example="16Gi"),
 )  # fmt: skip
-FIELDS = (*_OF_MASTER, *_shapes.WORKER)
+FIELDS = (*_OF_MASTER, *_shapes.WORKER, _shapes.DISTRIBUTED)
 RENDEZVOUS_HOST = 0  # the replica with the store of the rendezvous; in a role of its own if there is a master
 NO_PYTHON = "MUSTER_NO_PYTHON"  # agent/ranks/shim.py: a rank's command is a program, not a script of Python
 RDZV_PORT = 29500  # torchrun's static rendezvous default, and its c10d one (PyTorch docs, elastic/run)
@@ -121,6 +121,17 @@ def wrap(command: Sequence[str]) -> tuple[str, ...]:
     return (command[0], *flags, "-m", "torch.distributed.run", *words)
 
 
+def is_alone(spec: JobSpec) -> bool:
+    """Whether Python itself is started, without torchrun: one process, which meets nobody and has no RANK."""
+    return (
+        spec.nodes == spec.nproc_per_node == 1
+        and spec.min_nodes is None
+        and not spec.options.get(_shapes.DISTRIBUTED.name)
+        and _launchers.PYTHON.match(os.path.basename(spec.command[0])) is not None
+        and not is_torchrun(spec.command)
+    )
+
+
 def without_local_rendezvous(command: Sequence[str], *, nodes: int) -> tuple[str, ...]:
     """Leave out flags that say what is so anyway: a rendezvous of one node with itself, and as many ranks as devices."""
     start = _launcher_words(command)
@@ -157,6 +168,8 @@ def resolve(spec: JobSpec, given: frozenset[str]) -> JobSpec:
     launch = parse(spec.command)
     found = {name: count for name, count in _counts(launch.flags if launch else {}).items() if name not in given}
     spec = replace(spec, **found)  # type: ignore[arg-type]  # all are counts
+    if is_alone(spec):
+        return spec
     command = wrap(spec.command)
     if spec.min_nodes is None:
         command = without_local_rendezvous(command, nodes=spec.nodes)
@@ -179,7 +192,7 @@ def problems(spec: JobSpec) -> list[Problem]:
     base = os.path.basename(spec.command[0])
     if words := _launchers.complaint(spec.command):
         return [Problem("command", " ".join(spec.command), words)]
-    if _launchers.PYTHON.match(base) and not is_torchrun(spec.command):
+    if _launchers.PYTHON.match(base) and not is_torchrun(spec.command) and not is_alone(spec):
         return [
             Problem("command", " ".join(spec.command), "torchrun starts a script or a module; write the code to a file")
         ]
@@ -358,6 +371,8 @@ def roles(spec: JobSpec) -> tuple[Role, ...]:
     worker that takes longer is still saving something.
     """
     shape = _shapes.of(spec, WORKER)
+    if is_alone(spec):
+        return numbered(Role(WORKER, 1, 1, spec.command, is_rank=True, resources=shape))
     spec, programs = _of_programs(spec)
     if not _has_master(spec):
         env = (_static(spec, WORKER) if spec.min_nodes is None else _elastic(spec)) | programs

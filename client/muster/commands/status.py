@@ -110,4 +110,5 @@ def _failure(failure: Failure | None, *, job: Job, terminal: Terminal) -> list[s
     lines = [f"  | {printable(line)}" for line in failure.traceback or failure.last_lines]
     rank = "" if failure.rank is None else f" --rank {failure.rank}"
     more = terminal.dim(f"`muster logs {job.id}{rank}` shows the whole output")
-    return ["", f"{head} ({place})" if place else head, *lines, more]
+    hint = [f"hint: {printable(failure.hint)}"] if failure.hint else []
+    return ["", f"{head} ({place})" if place else head, *hint, *lines, more]

@@ -30,6 +30,7 @@ class Failure(Model):
     at: datetime | None = moment()
     kind: str = ""  # docs/verdicts.md names each, with what to do
     headline: str = ""  # the error itself in one line
+    hint: str = ""  # what to change, where the error itself does not say it
     certainty: str = ""  # sure or likely
     explanation: str = ""  # how it ended, as text
     traceback: tuple[str, ...] = read(tuple, default=())

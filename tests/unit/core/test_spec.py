@@ -114,7 +114,7 @@ def test_a_spec_survives_a_round_trip_through_json():
     ],
 )
 def test_a_bare_python_command_is_wrapped(command, expected):
-    assert resolved(command=command).command == expected
+    assert resolved(command=command, nodes=2).command == expected
 
 
 @pytest.mark.parametrize(

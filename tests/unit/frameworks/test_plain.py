@@ -78,6 +78,19 @@ def test_every_worker_knows_where_the_first_one_is():
     assert "RANK" not in env["helper-2"] and env["helper-2"]["HELPER_INDEX"] == "2"
 
 
+def test_a_single_process_is_not_told_that_it_is_distributed():
+    env = in_pods(a_plan(**SENT))["worker-0"]
+    assert not {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR"} & set(env)
+    assert env["JAX_NUM_PROCESSES"] == "1"
+    for more in ({"distributed": 1}, {"helper_command": "python serve.py"}):
+        assert in_pods(a_plan(**SENT, **more))["worker-0"]["WORLD_SIZE"] == "1"
+
+
+def test_a_job_from_before_that_was_a_choice_keeps_its_variables():
+    (worker,) = plain.roles(JobSpec(("python", "train.py"), framework="plain"))
+    assert {"RANK", "WORLD_SIZE"} <= set(worker.env)
+
+
 def test_on_one_machine_they_meet_at_a_free_port():
     plan = a_plan(**HELPED)
     files = {
@@ -117,4 +130,4 @@ def test_what_it_cannot_run_names_the_field_and_the_way_out(sent, field, words):
 def test_its_description_is_stored_and_read_back():
     spec = resolved(**HELPED)
     assert JobSpec.from_json(spec.to_json()) == spec
-    assert "options" not in resolved(**SENT).to_json(), "a release before would not know it"
+    assert "options" not in resolved(**SENT, nodes=2).to_json()

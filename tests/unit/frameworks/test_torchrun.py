@@ -1,5 +1,6 @@
 """torchrun jobs with a master of its own: which roles they become, and what each node finds in its environment."""
 
+import shlex
 from dataclasses import replace
 
 import pytest
@@ -149,7 +150,22 @@ def test_what_it_cannot_run_names_the_field_and_the_way_out(sent, field, words):
     ],
 )
 def test_the_interpreter_that_is_named_runs_torchrun(command, launched):
-    assert " ".join(resolved(command=command).command) == launched
+    assert " ".join(resolved(command=command, nproc_per_node=2).command) == launched
+    assert " ".join(resolved(command=command, distributed=1).command) == launched
+
+
+@pytest.mark.parametrize("command", ["python train.py", ".venv/bin/python -O -m pkg.train", "python -c 'print(1)'"])
+def test_a_single_process_is_started_without_torchrun_and_has_no_rank_in_its_environment(command):
+    plan = a_plan(command=command, nodes=1, nproc_per_node=1)
+    (worker,) = plan.roles
+    assert shlex.join(worker.command) == command and worker.is_rank and worker.slots == 1
+    env = manifests.environment(plan, worker, 0, site=SITE)
+    assert not [name for name in env if name in torchrun.RESERVED_ENV]
+
+
+def test_a_single_process_of_torchrun_is_distributed():
+    (worker,) = torchrun.roles(resolved(command="torchrun train.py"))
+    assert not worker.is_rank and worker.env["PET_NPROC_PER_NODE"] == "1"
 
 
 @pytest.mark.parametrize(
