@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from . import faultpoints, frameworks, launch, linux, names, port
+from .code import working
 from .code.fetching import Fetching
 from .control import ControlPlane
 from .launcher import Launcher, Outcome, failed
@@ -150,6 +151,9 @@ class Replica:
             os.makedirs(self._folder.code, exist_ok=True)
         elif refused := self._fetch():
             return refused
+        working.mark(self._folder)
+        if self._spec.keeps_folder and (carried := working.carry(self._folder, spec=self._spec)):
+            self._outbox.item("folder", carried=carried)
         for pause in names.own(os.environ):
             self._loop.turn(until=time.monotonic() + pause)
             self._obey()
@@ -312,6 +316,8 @@ class Replica:
         frameworks.get(self._spec.framework).clean(self._folder)
         launcher = self._launcher.pid if self._launcher else 0
         self._ranks.end_all(exit_code=outcome.exit_code, ended_by=outcome.signal, launcher=launcher)
+        if not self._spec.keeps_folder and (lost := working.written(self._folder.path)):
+            self._outbox.item("folder", lost=working.described(lost))
         end = {"exit_code": outcome.exit_code, "signal": outcome.signal, "reason": outcome.reason, "at": at}
         self._outbox.item("replica", state=outcome.state, **end)
         self._outbox.flush()

@@ -42,6 +42,7 @@ class Spec:
     is_elastic: bool = False  # ranks are numbered by their place: torchrun assigns its own again in each rendezvous
     control: dict[str, str] = field(default_factory=dict)
     wants_workspace: bool = False
+    keeps_folder: bool = False  # the working folder outlasts the attempt, and the next one continues with its files
     cache: str = ""  # where files of code are shared with other replicas of this machine
     cache_bytes: int = 4 << 30
     mirror: bool = False

@@ -71,6 +71,7 @@ def describe(
         "incarnation": plan.incarnation(role.name, index),
         "control": {"file": control_file},
         "wants_workspace": True,
+        "keeps_folder": True,
         "mirror": False,
     }
 

@@ -14,7 +14,7 @@ from common import faultpoints
 from common.errors import NotAllowed
 from common.signals import doorbell
 from jobs import frameworks
-from jobs.core import thinning, unexpected_ranks
+from jobs.core import thinning, unexpected_ranks, working_folders
 from jobs.core.agent_identity import AgentIdentity
 from jobs.core.batch import LAUNCHER, Batch, Item
 from jobs.history import note_latest, note_once
@@ -159,8 +159,11 @@ def _notify(row: ReplicaRow, changes: translate.RowChanges, *, identity: AgentId
     if changes.left_out:
         words = f"this job has {translate.MAX_NAMES}; {min(changes.left_out)} and further ones are not kept"
         note_once(job=row.job, attempt=attempt, about="Too many series: ", message=words)
+    place = f"{identity.role}-{identity.index}"
+    if changes.folder:
+        words = working_folders.note(changes.folder, replica=place)
+        note_once(job=row.job, attempt=attempt, about=working_folders.ABOUT, message=words)
     if changes.unexpected:
-        place = f"{identity.role}-{identity.index}"
         processes = sum(rank != LAUNCHER for rank in row.positions)
         framework = frameworks.get(Job.objects.values_list("spec__framework", flat=True).get(pk=row.job))
         words = unexpected_ranks.advice(

@@ -68,6 +68,27 @@ def test_the_digits_job_is_suspended_resumes_from_its_checkpoint_and_reports_met
     assert muster.processes(job) == []
 
 
+def test_a_script_that_saves_beside_itself_goes_on_from_there_after_a_suspension(muster):
+    script = """
+import os, time
+if os.path.exists("checkpoint.txt"):
+    print("going on from", open("checkpoint.txt").read())
+else:
+    open("checkpoint.txt", "w").write("step 7")
+    print("saved", "RANK" in os.environ, flush=True)
+    time.sleep(3600)
+"""
+    job = muster.submit(script, command="python train.py")
+    muster.until(job, lambda now: "saved False" in muster.text(job))
+    muster.client.suspend(job.id)
+    muster.until_phase(job, "suspended")
+    muster.client.resume(job.id)
+    assert muster.until_phase(job, "succeeded", "failed").phase == "succeeded", muster.text(job)
+    assert muster.text(job)[-1] == "going on from step 7"
+    notes = [event.message for event in muster.client.events(job.id)]
+    assert "Working folder: worker-0 continues with 1 file (6 B) of attempt 1: checkpoint.txt" in notes
+
+
 @pytest.mark.parametrize("count", [pytest.param(1, marks=pytest.mark.full), pytest.param(20, marks=pytest.mark.full)])
 def test_the_first_failing_rank_is_named_although_others_lose_connections(muster, count):
     """Rank 3 of 4 raises; the others fail because it is gone. Rank 3 is named for every job."""
