@@ -52,6 +52,14 @@ def started(pid: int) -> int:
     return int(stat_fields(pid)[19])
 
 
+def parent(pid: int) -> int:
+    """Return the pid of the parent; 0 where the process is gone."""
+    try:
+        return int(stat_fields(pid)[1])
+    except (OSError, IndexError, ValueError):
+        return 0
+
+
 def is_alive(pid: int) -> bool:
     """Return whether the process exists and is no zombie."""
     try:

@@ -26,6 +26,7 @@ from .output.outbox import Outbox
 from .output.salvage import salvage
 from .output.sender import BatchSender
 from .output.spool import Spool
+from .output.tensorboard import EventFiles
 from .ranks.ranks import NO_RANK, Ranks
 from .ranks.sample import Sampler
 from .state import ENDED, StateFolder
@@ -103,6 +104,8 @@ class Replica:
 
     def __init__(self, folder: StateFolder) -> None:
         self._folder, self._spec = folder, folder.spec()
+        # Of programs that report none themselves: from lines and event files.
+        self._reads_metrics = self._spec.env.get("MUSTER_IGNORE_PRINTED") != "1"
         self._loop = Loop(trouble=folder.trouble)
         self._spool = Spool(folder.spool)
         self._journal = Journal(folder.spool)
@@ -115,7 +118,7 @@ class Replica:
             is_stopping=self._is_stopping,
             expected=self._spec.ranks,
             is_elastic=self._spec.is_elastic,
-            reads_printed=self._spec.env.get("MUSTER_IGNORE_PRINTED") != "1",
+            reads_printed=self._reads_metrics,
         )
         self._sender = _sender(folder, spool=self._spool, on_command=self._commanded)
         self._sampler = Sampler(self._ranks, outbox=self._outbox, wake=self._loop.wake, trouble=folder.trouble)
@@ -123,6 +126,7 @@ class Replica:
         self._held: Any = None  # the socket on the rendezvous port
         self._complaints: list[Any] = []  # the launcher's streams
         self._followed: Followed | None = None  # its log files
+        self._event_files: EventFiles | None = None
         self._drain_seconds = DRAIN_SECONDS
         self._began = 0.0  # monotonic
         self._stop_reason = ""  # a stop request that came before the launch
@@ -136,6 +140,11 @@ class Replica:
         self._sampler.start()
         if self._followed:
             self._followed.start()
+        if outcome is None and self._reads_metrics:
+            self._event_files = EventFiles(
+                self._folder.code, on_point=self._ranks.take_scalars, trouble=self._folder.trouble
+            )
+            self._event_files.start()
         if outcome is None:
             outcome = self._watch()
         self._finish(outcome)
@@ -313,6 +322,8 @@ class Replica:
         """Spool the ends first, then write the status, then drain the spool."""
         at = time.time()
         self._sampler.stop()
+        if self._event_files:
+            self._event_files.finish()
         frameworks.get(self._spec.framework).clean(self._folder)
         launcher = self._launcher.pid if self._launcher else 0
         self._ranks.end_all(exit_code=outcome.exit_code, ended_by=outcome.signal, launcher=launcher)

@@ -6,8 +6,6 @@ learns its hosts from Muster: there is no Kubernetes to ask.
 
 from __future__ import annotations
 
-import importlib.abc
-import importlib.machinery
 import json
 import os
 import re
@@ -16,7 +14,7 @@ import sys
 import time
 from typing import Any, Optional
 
-from . import late_ranks
+from . import late_ranks, on_import
 
 HOSTS_ENV = "MUSTER_MONARCH_HOSTS"  # of a local controller: {mesh: [[address, port], ...]}
 _ACTOR = b"monarch._src.actor.bootstrap_main"  # what Monarch runs for each process of a mesh
@@ -28,7 +26,7 @@ LOOK_SECONDS = 0.1
 def setup() -> None:
     _write_whole_lines()
     if os.environ.get(HOSTS_ENV):
-        sys.meta_path.insert(0, _Finder())
+        on_import.change({_JOBS: _localize})
     with open("/proc/self/cmdline", "rb") as file:
         if _ACTOR in file.read().split(b"\0"):
             late_ranks.watch()
@@ -43,19 +41,6 @@ def _write_whole_lines() -> None:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(line_buffering=True, write_through=False)
-
-
-class _Finder(importlib.abc.MetaPathFinder):
-    """Finds one module as Python does, and changes it once it is loaded."""
-
-    def find_spec(self, name: str, path: Any, target: Any = None) -> Optional[importlib.machinery.ModuleSpec]:
-        if name != _JOBS:
-            return None
-        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
-        if spec and spec.loader:
-            load = spec.loader.exec_module
-            spec.loader.exec_module = lambda module: (load(module), _localize(module))[0]  # type: ignore[method-assign]
-        return spec
 
 
 def _localize(module: Any) -> None:

@@ -23,6 +23,7 @@ from .peers import Peer, Server
 NO_RANK = -1  # the launcher, and processes that report without a RANK
 IMPOSSIBLE = -2  # processes whose RANK is no number of a rank; what they report is dropped
 HIGHEST_RANK = 2**31 - 1  # that a control plane accepts
+MOST_PARENTS = 4  # between a process that writes event files and its rank
 FRESH_SECONDS = 10.0  # an older traceback was survived
 _LARGEST = int(sys.float_info.max)  # the largest integer that a float can represent
 _STOPS = (signal.SIGTERM, signal.SIGKILL, signal.SIGINT)
@@ -254,6 +255,20 @@ class Ranks:
             return
         for one in printed.read(text):
             self._outbox.point(number, point=[time.time(), one.step, one.numbers()])
+
+    def take_scalars(self, pid: int | None, point: list[Any]) -> None:
+        """Take a point of an event file, for the rank that its process is or belongs to; else for the first rank.
+
+        May be called from another thread.
+        """
+        owners = {one.pid: one.rank for one in list(self._ranks.values()) if one.pid and one.has_number}
+        above = pid
+        for _ in range(MOST_PARENTS):
+            if not above or above in owners:
+                break
+            above = linux.parent(above)
+        first = self._expected.start if self._expected else NO_RANK
+        self._outbox.point(owners.get(above or 0, first), point=point)
 
     def _point(self, peer: Peer, point: list[Any]) -> None:
         if isinstance(peer.rank, int):

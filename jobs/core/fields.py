@@ -99,7 +99,7 @@ _ROWS = (
            least=5, most=86400, remedy="300 is usual", default=300),
     whole("deadline_seconds", "Deadline, seconds", "the job is stopped after this time, in seconds",
            least=1, most=365 * 86400, remedy="omit it for no limit", default=None),
-    whole("ignore_printed", "Ignore printed metrics", "1: no metrics are taken from lines such as `step 10: loss 2.3`",
+    whole("ignore_printed", "Ignore printed metrics", "1: no metrics are taken from lines such as `step 10: loss 2.3`, nor from TensorBoard's event files",
            least=0, most=1, remedy="use 0 to read them, 1 to ignore them"),
 )  # fmt: skip
 

@@ -3,7 +3,9 @@
 # What a list shows of a job, the first of these that it reports. Such a series that is no longer finite has diverged.
 HEADLINES = (
     "loss", "train_loss", "train/loss", "loss/train", "val_loss", "reward", "accuracy",
-    "printed/loss", "printed/train_loss", "printed/val_loss", "printed/accuracy",  # from lines (agent/output/printed.py)
+    "tensorboard/loss", "tensorboard/train_loss", "tensorboard/train/loss", "tensorboard/loss/train", "tensorboard/Loss/train",
+    "tensorboard/val_loss",
+    "printed/loss", "printed/train_loss", "printed/val_loss", "printed/accuracy",  # from files and lines (agent/output/)
 )  # fmt: skip
 
 

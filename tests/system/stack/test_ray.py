@@ -117,6 +117,7 @@ def test_the_ranks_of_ray_train_are_ranks_like_any_other(muster):
     assert set(ranks) == {0, 1} and {one.state for one in ranks.values()} == {"succeeded"}
     assert {one.replica for one in ranks.values()} == {"worker-0", "worker-1"}
     assert all(one.step and one.step > 50 for one in ranks.values())
+    assert "ray/accuracy" in [one.name for one in muster.client.metrics(job.id)]
     for rank in ranks:
         lines = [line.text for line in muster.client.logs(job.id, rank=rank)]
         assert lines.count(f"rank {rank} of 2") == 1 and any(line.startswith("step ") for line in lines)
