@@ -18,6 +18,7 @@ from ..output.journal import Journal
 from ..output.outbox import Outbox
 from ..output.streams import Stream
 from . import message_checks
+from .alone import Alone
 from .peers import Peer, Server
 
 NO_RANK = -1  # the launcher, and processes that report without a RANK
@@ -39,6 +40,7 @@ class Rank:
         default_factory=dict
     )  # of an elastic job: RANK and WORLD_SIZE as torchrun currently assigns them
     is_expected: bool = True  # False: not one of this replica's planned ranks; the control plane may give it a row
+    world_size: int | None = None  # WORLD_SIZE when it began
     local_size: int | None = None  # of an unexpected one: LOCAL_WORLD_SIZE, which shows a user what to change
     visible: str | None = None  # CUDA_VISIBLE_DEVICES
     pid: int = 0
@@ -89,6 +91,7 @@ class Ranks:
         self._ranks: dict[int, Rank] = {}
         self._group: list[Rank] = []  # the last ones that one launcher started together,
         self._group_id = (0, 0)  # its pid and how often it had restarted them before
+        self.alone = Alone()
         self._reporting: set[int] = set()  # ranks that report metrics themselves
         self.streams: list[Stream] = []
         self.killed_at = math.inf  # when the command had ended and what it left was killed, seconds since the epoch
@@ -101,6 +104,13 @@ class Ranks:
 
     def running(self) -> list[Rank]:
         return [one for one in self._open() if one.has_number]
+
+    def look_for_lonely(self) -> None:
+        """Tell of ranks that train without having met. Only of those that a launcher started as several, like torchrun."""
+        started = {one.rank: one.pid for one in self.running() if one.launcher and (one.world_size or 0) > 1}
+        ranks = self.alone.look(started)
+        if ranks:
+            self._outbox.item("alone", ranks=ranks)
 
     def _open(self) -> list[Rank]:
         return [one for one in list(self._ranks.values()) if one.pid and not one.is_ended]
@@ -206,6 +216,7 @@ class Ranks:
     def _greet(self, peer: Peer, hello: dict[str, Any]) -> None:
         rank = self._placed(hello["rank"], local_rank=hello["local_rank"], world_size=hello.get("world_size"))
         rank.visible, rank.local_size = hello.get("visible"), hello.get("local_size") or None
+        rank.world_size = hello.get("world_size")
         rank.streams = [self.add_stream(fd, rank=rank.rank if rank.has_number else NO_RANK) for fd in peer.fds]
         rank.launcher, rank.is_quiet = hello.get("launcher") or 0, hello.get("is_quiet") is True
         peer.rank, peer.fds = rank, []
@@ -255,6 +266,7 @@ class Ranks:
             return
         for one in printed.read(text):
             self._outbox.point(number, point=[time.time(), one.step, one.numbers()])
+            self.alone.stepped(number)
 
     def take_scalars(self, pid: int | None, point: list[Any]) -> None:
         """Take a point of an event file, for the rank that its process is or belongs to; else for the first rank.
@@ -268,7 +280,9 @@ class Ranks:
                 break
             above = linux.parent(above)
         first = self._expected.start if self._expected else NO_RANK
-        self._outbox.point(owners.get(above or 0, first), point=point)
+        rank = owners.get(above or 0, first)
+        self._outbox.point(rank, point=point)
+        self.alone.stepped(rank)
 
     def _point(self, peer: Peer, point: list[Any]) -> None:
         if isinstance(peer.rank, int):
@@ -276,6 +290,7 @@ class Ranks:
         if isinstance(peer.rank, int) and peer.rank != IMPOSSIBLE:
             point[2] = {str(name): value for name, value in point[2].items() if _is_number(value)}
             self._outbox.point(peer.rank, point=point)
+            self.alone.stepped(peer.rank)
 
     def _gone(self, peer: Peer) -> None:
         for fd in peer.fds:

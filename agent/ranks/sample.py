@@ -71,6 +71,7 @@ class Sampler(threading.Thread):
         running = self._ranks.running()
         self._usages = {pid: usage for pid, usage in self._usages.items() if pid in [one.pid for one in running]}
         found = [self._sample(one) for one in running]
+        self._ranks.look_for_lonely()
         if any(found):
             self._wake()
 

@@ -14,7 +14,7 @@ from common import faultpoints
 from common.errors import NotAllowed
 from common.signals import doorbell
 from jobs import frameworks
-from jobs.core import thinning, unexpected_ranks, working_folders
+from jobs.core import lonely_ranks, thinning, unexpected_ranks, working_folders
 from jobs.core.agent_identity import AgentIdentity
 from jobs.core.batch import LAUNCHER, Batch, Item
 from jobs.history import note_latest, note_once
@@ -163,6 +163,9 @@ def _notify(row: ReplicaRow, changes: translate.RowChanges, *, identity: AgentId
     if changes.folder:
         words = working_folders.note(changes.folder, replica=place)
         note_once(job=row.job, attempt=attempt, about=working_folders.ABOUT, message=words)
+    if changes.alone:
+        words = lonely_ranks.note(changes.alone, replica=place)
+        note_once(job=row.job, attempt=attempt, about=lonely_ranks.ABOUT, message=words)
     if changes.unexpected:
         processes = sum(rank != LAUNCHER for rank in row.positions)
         framework = frameworks.get(Job.objects.values_list("spec__framework", flat=True).get(pk=row.job))

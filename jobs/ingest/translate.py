@@ -14,7 +14,7 @@ from typing import Any
 
 from common.errors import InvalidInput, Problem
 from common.text import format_bytes
-from jobs.core import nodes, working_folders
+from jobs.core import lonely_ranks, nodes, working_folders
 from jobs.core import unexpected_ranks as unexpected
 from jobs.core.batch import LAUNCHER, MAX_SEGMENT_RAW_BYTES, Batch, Item, clean, last_words
 from jobs.core.headlines import HEADLINES
@@ -93,6 +93,7 @@ class RowChanges:
     unexpected: dict[str, Any] | None = None  # the replica's unexpected ranks, if the batch has items of any
     unexpected_lines: int = 0  # their lines, in the launcher's stream
     nodes: dict[str, Any] | None = None  # of the framework's own cluster, if the batch reports them
+    alone: tuple[int, ...] = ()  # ranks that train without having met the others
     folder: Item | None = None  # what the replica carried over into its working folder, or lost there
     cut: tuple[str, str] | None = None  # how a note begins, and the rest, if a budget left no room for all text
     stored_bytes: int = 0
@@ -139,7 +140,7 @@ class _Reading:
         self.kinds: dict[str, Callable[[Item], None]] = {
             "replica": self._replica, "rank": self._rank, "log": self._log, "gap": self._log,
             "metrics": self._metrics, "sample": self._sample, "nodes": self._nodes,
-            "folder": self._folder,
+            "folder": self._folder, "alone": self._alone,
         }  # fmt: skip
 
     def read(self, batch: Batch) -> RowChanges:
@@ -156,6 +157,9 @@ class _Reading:
     def _folder(self, item: Item) -> None:
         working_folders.note(item, replica="")  # before anything is written: it may be refused
         self.changes.folder = item
+
+    def _alone(self, item: Item) -> None:
+        self.changes.alone = lonely_ranks.read(item)
 
     def _rank(self, item: Item) -> None:
         state = item.text("state", 20)

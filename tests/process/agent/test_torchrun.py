@@ -246,3 +246,45 @@ def test_the_example_saves_when_stopped_and_resumes_from_its_checkpoint(
     assert told[1].startswith("going on from step-") and told[-1].startswith("test accuracy 9")
     points = [point for item in control_plane.of("worker-1").kind("metrics", rank=2) for point in item["points"]]
     assert max(values.get("accuracy", 0) for _, _, values in points) > 0.95
+
+
+STEPS = """
+import socket, sys, time, muster
+listening = socket.socket()
+if "meets" in sys.argv:
+    listening.listen()
+muster.report(step=1, loss=0.5)
+time.sleep(float(sys.argv[1]))
+"""
+SOON = {"MUSTER_ALONE_SECONDS": "1"}
+
+
+def test_ranks_that_take_steps_without_having_met_are_told_of(bench: Bench) -> None:
+    folder = bench.replica(
+        [*FAKE, "train.py", "3600"], files={"train.py": STEPS}, processes=2, env=torch_env(0, nodes=1, port=free_port())
+    )
+    bench.start(folder, **SOON)
+    received = bench.control_plane.of(folder.name)
+    (item,) = bench.wait_for(lambda: received.kind("alone"))
+    assert item["ranks"] == [0, 1]
+
+
+def test_ranks_that_listen_for_others_are_not(bench: Bench) -> None:
+    folder = bench.replica(
+        [*FAKE, "train.py", "9", "meets"], files={"train.py": STEPS}, processes=2,
+        env=torch_env(0, nodes=1, port=free_port()),
+    )  # fmt: skip
+    bench.start(folder, **SOON).wait(PATIENCE_SECONDS)
+    assert bench.status()["state"] == "succeeded" and not bench.control_plane.of(folder.name).kind("alone")
+
+
+@pytest.mark.full
+def test_ranks_with_a_process_group_are_not(bench: Bench) -> None:
+    script = TRAIN.replace("dist.destroy", "import time; time.sleep(9)\ndist.destroy")
+    folder = bench.replica(
+        ["torchrun", "train.py", "5", "-1"], files={"train.py": script}, processes=2,
+        env=torch_env(0, nodes=1, port=free_port()),
+    )  # fmt: skip
+    bench.start(folder, **SOON).wait(PATIENCE_SECONDS)
+    received = bench.control_plane.of(folder.name)
+    assert bench.status()["state"] == "succeeded" and received.kind("metrics") and not received.kind("alone")

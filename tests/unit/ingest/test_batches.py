@@ -44,7 +44,7 @@ odd = st.recursive(
 )
 names = st.sampled_from(
     ["rank", "local_rank", "pid", "state", "exit_code", "signal", "at", "error_at", "is_stopped", "seq", "first_line", "lines",
-     "first_at", "last_at", "raw_bytes", "bytes", "points", "cpu", "rss_bytes", "gpu", "gpu_mem_bytes", "reason", "carried", "lost"]
+     "first_at", "last_at", "raw_bytes", "bytes", "points", "cpu", "rss_bytes", "gpu", "gpu_mem_bytes", "reason", "carried", "lost", "ranks"]
 )  # fmt: skip
 points = st.lists(
     st.tuples(numbers, st.one_of(st.none(), numbers), st.dictionaries(st.text(max_size=5), numbers)), max_size=3

@@ -1,4 +1,4 @@
-"""What agents say of working folders is in the history once per attempt; what cannot be read costs only itself."""
+"""What agents notice about a job is in its history once per attempt; what cannot be read changes nothing."""
 
 import time
 
@@ -20,6 +20,14 @@ def test_the_history_says_once_what_went_on(lab):
         apply.apply_batch(identity=identity(job, index), batch=batch(1, item("folder", carried=CARRIED)))
     (note,) = JobEvent.objects.filter(job=job, kind="note").values_list("message", flat=True)
     assert note == "Working folder: worker-0 continues with 1 file (6 B) of attempt 1: ckpt?.pt"
+
+
+def test_the_history_says_once_that_ranks_train_alone(lab):
+    job = lab.running()
+    for index, ranks in ((0, [0, 1]), (1, [2, 3])):
+        apply.apply_batch(identity=identity(job, index), batch=batch(1, item("alone", ranks=ranks)))
+    (note,) = JobEvent.objects.filter(job=job, kind="note").values_list("message", flat=True)
+    assert note.startswith("Ranks train alone: ranks 0, 1 of worker-0 take steps")
 
 
 def test_an_item_that_cannot_be_read_is_refused_before_anything_is_written(lab):
