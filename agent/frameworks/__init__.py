@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from .base import Framework
 from .monarch import Monarch
+from .plain import Plain
 from .ray import Ray
 from .torchrun import Torchrun
 
-_ALL = {"monarch": Monarch, "ray": Ray, "torchrun": Torchrun}
+_ALL = {"monarch": Monarch, "plain": Plain, "ray": Ray, "torchrun": Torchrun}
 
 
 def get(name: str) -> Framework:

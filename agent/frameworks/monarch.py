@@ -12,24 +12,11 @@ import re
 from typing import Callable, Dict, List, Optional
 
 from ..state import Spec, StateFolder
-from . import interpreters, late_ranks, loopback, monarch_hook
+from . import interpreters, late_ranks, loopback, monarch_hook, start_hook
 from .base import Framework
 
 CONTROLLER = "controller"
 PROGRAM = MODULE = "monarch"
-# What Python imports at its start (site.py) from the first folder of PYTHONPATH. It imports the environment's own, too.
-_START = """\
-import importlib.machinery, importlib.util, os, sys
-try:
-    from _muster_agent.frameworks import monarch_hook
-    monarch_hook.setup()
-except Exception as error:
-    print(f"muster: Monarch's actors are not seen one by one: {error!r}", file=sys.stderr)
-_own = os.path.dirname(os.path.abspath(__file__))
-_spec = importlib.machinery.PathFinder.find_spec("sitecustomize", [one for one in sys.path if os.path.abspath(one) != _own])
-if _spec and _spec.loader:
-    _spec.loader.exec_module(importlib.util.module_from_spec(_spec))
-"""
 _NAMED = re.compile(rb"self\.rank=(\d{1,9})\b")  # how Monarch's own examples begin their lines
 _MOST_SCRIPT_BYTES = 1 << 20
 
@@ -38,8 +25,10 @@ class Monarch(Framework):
     def prepare(self, env: Dict[str, str], *, spec: Spec, folder: StateFolder, pyz: str) -> None:
         interpreters.prefer(PROGRAM, env, name=MODULE)
         # The code, too: actors import what the script imports, which is beside it.
-        env["PYTHONPATH"] = os.pathsep.join([_hook(folder), folder.code, env["PYTHONPATH"]])
-        env[late_ranks.FIRST_ENV] = str(spec.first_rank)
+        hook = start_hook.install(folder, "monarch_hook", without="Monarch's actors are not seen one by one")
+        env["PYTHONPATH"] = os.pathsep.join([hook, folder.code, env["PYTHONPATH"]])
+        # Processes that the script starts on this_host() are the job's ranks, in place of those of its meshes.
+        env[late_ranks.FIRST_ENV] = "0" if spec.role == CONTROLLER else str(spec.first_rank)
         if env.get("MUSTER_MONARCH_CONTROLLER") != loopback.LOCAL:
             return
         port = env["MONARCH_PORT"]
@@ -73,14 +62,6 @@ class Monarch(Framework):
     def rank_of(self, line: bytes) -> Optional[int]:
         found = _NAMED.match(line)
         return int(found.group(1)) if found else None
-
-
-def _hook(folder: StateFolder) -> str:
-    path = folder.file("hook")
-    os.makedirs(path, exist_ok=True)
-    with open(os.path.join(path, "sitecustomize.py"), "w", encoding="utf-8") as file:
-        file.write(_START)
-    return path
 
 
 def _meshes(env: Dict[str, str]) -> Dict[str, int]:

@@ -102,7 +102,7 @@ class EventFiles(threading.Thread):
             point = points.setdefault(one.step, [one.at, one.step, {}])
             point[2][f"{PREFIX}{label}{one.tag}"] = one.value
         for point in points.values():
-            self._on_point(_writer(path), point)
+            self._on_point(writer_of(path), point)
 
 
 class _File:
@@ -235,7 +235,7 @@ def _label(folder: str, first: str) -> str:
     return os.path.basename(folder) if inner.startswith("..") else inner
 
 
-def _writer(path: str) -> Optional[int]:
+def writer_of(path: str) -> Optional[int]:
     """Return the process that writes a file: `events.out.tfevents.<time>.<host>.<pid>.<number>`, as torch names it.
 
     A host's name may have dots, and tensorboardX writes no pid.

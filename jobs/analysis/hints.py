@@ -13,8 +13,8 @@ _HINTS: tuple[tuple[re.Pattern[str], str], ...] = (
     ),
     (
         re.compile(r"coordinator_address should be defined"),
-        "jax.distributed.initialize() finds its addresses by itself on TPUs and under Slurm or MPI only. In plain jobs pass "
-        "os.environ['COORDINATOR_ADDRESS'], int(os.environ['NUM_PROCESSES']) and int(os.environ['PROCESS_ID'])",
+        "jax.distributed.initialize() finds the other processes of a plain job. Set framework=plain with nodes of at least 2, or "
+        "leave the call out of a single process",
     ),
     (
         re.compile(r"When connecting to an existing cluster, (num_cpus|resources|labels|object_store_memory)"),

@@ -95,7 +95,8 @@ def find(identity: AgentIdentity) -> ReplicaRow | None:
 def add_ranks(row: ReplicaRow, found: Mapping[int, int]) -> bool:
     """Insert rows for ranks that nobody planned, by number with their local ranks; return whether any was new.
 
-    None is added to a replica that has ended, and none that is another replica's.
+    None is added to a replica that has ended, and none that is another replica's, unless that still waits and this one's
+    role has no ranks of its own.
     """
     ranks = json.dumps([{"rank": rank, "local_rank": local} for rank, local in found.items()])
     which: dict[str, Any] = {"replica": row.id, "incarnation": row.incarnation, "ended": _REPLICA_ENDED}

@@ -204,3 +204,20 @@ def test_a_plain_job_that_starts_a_launcher_is_told_to_use_torchrun(lab):
     job = lab.running(framework="plain", command=["bash", "-c", "torchrun --nproc_per_node=4 x.py"], nodes=1)
     apply.apply_batch(identity=identity(job), batch=batch(1, rank(2, "running", local_world_size=4)))
     assert "submit it with framework=torchrun and nproc_per_node=4" in told(job)[0]
+
+
+def test_a_controller_takes_over_ranks_that_still_wait(lab):
+    """As of a Monarch script that starts its processes on this_host()."""
+    job = lab.running(framework="monarch", command=["python", "train.py"], nodes=1, nproc_per_node=2)
+    mesh, controller = identity(job, role="mesh"), identity(job, role="controller")
+    apply.apply_batch(identity=mesh, batch=batch(1, rank(1, "running", pid=11)))
+    apply.apply_batch(identity=controller, batch=batch(1, rank(0, "running", pid=12), rank(1, "running", pid=13)))
+    rows = Rank.objects.filter(job=job).order_by("rank").values_list("rank", "replica__role", "state")
+    assert list(rows) == [(0, "controller", "running"), (1, "mesh", "running")]
+
+
+def test_a_worker_takes_over_none(lab):
+    job = lab.running(nodes=2, nproc_per_node=1)
+    apply.apply_batch(identity=identity(job, 1), batch=batch(1, rank(0, "running", pid=12)))
+    rows = Rank.objects.filter(job=job).order_by("rank").values_list("rank", "replica__index", "state")
+    assert list(rows) == [(0, 0, "waiting"), (1, 1, "waiting")]

@@ -157,8 +157,8 @@ def test_no_content_of_a_record_raises(content: bytes) -> None:
 
 
 def test_the_writers_process_is_in_the_name_that_torch_gives() -> None:
-    assert tensorboard._writer("/a/events.out.tfevents.1700000000.host.example.4711.0") == 4711
-    assert tensorboard._writer("/a/events.out.tfevents.1700000000.host") is None
+    assert tensorboard.writer_of("/a/events.out.tfevents.1700000000.host.example.4711.0") == 4711
+    assert tensorboard.writer_of("/a/events.out.tfevents.1700000000.host") is None
 
 
 WRITES = """

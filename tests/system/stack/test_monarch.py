@@ -53,6 +53,30 @@ def test_a_script_attaches_to_its_hosts_and_its_end_is_the_jobs(muster):
     assert muster.processes(job) == []
 
 
+HERE = """
+import os, time
+from monarch.actor import Actor, current_rank, endpoint, this_host
+class Worker(Actor):
+    @endpoint
+    def hello(self):
+        rank = str(current_rank().rank)
+        os.environ.update(RANK=rank, LOCAL_RANK=rank, WORLD_SIZE="2")
+        time.sleep(1)
+        print("hello from", rank, flush=True)
+        time.sleep(1)
+this_host().spawn_procs({"gpus": 2}).spawn("workers", Worker).hello.call().get()
+"""
+
+
+@pytest.mark.full
+def test_ranks_of_a_script_that_uses_only_its_own_host_are_the_controllers(muster):
+    job = submit(muster, HERE, nodes=1, nproc_per_node=2)
+    assert muster.until_phase(job, "succeeded", "failed").phase == "succeeded"
+    ranks = {one.rank: (one.replica, one.state) for one in muster.client.ranks(job.id)}
+    assert ranks == {0: ("controller-0", "succeeded"), 1: ("controller-0", "succeeded")}
+    assert next(iter(muster.client.logs(job.id, rank=1))).text == "hello from 1"
+
+
 @pytest.mark.full
 def test_each_rank_of_distributed_training_over_a_mesh_is_seen_by_itself(muster):
     command = ["python3", "monarch_digits.py", "--epochs", "2"]

@@ -13,7 +13,7 @@ from jobs.analysis import hints
             "Set distributed=1",
         ),
         ("rank 0: KeyError: 'LOCAL_RANK'", "Set distributed=1"),
-        ("rank 1: ValueError: coordinator_address should be defined.", "COORDINATOR_ADDRESS"),
+        ("rank 1: ValueError: coordinator_address should be defined.", "Set framework=plain"),
         (
             "driver-0: ValueError: When connecting to an existing cluster, num_cpus and num_gpus must not be provided.",
             "call ray.init() without num_cpus",
