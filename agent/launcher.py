@@ -44,16 +44,15 @@ class Launcher:
         parent = os.getpid()
         self._marks = [f"{name}={env[name]}".encode() for name in ("MUSTER_MARK", "MUSTER_REPLICA", "MUSTER_REPORT")]
         self.guardian = Guardian(self._marks, folder=folder)
-        outer, inner = os.pipe()
-        errors, inner_errors = os.pipe()
-        self.outputs = [outer, errors]
+        outer, inner = os.pipe()  # of both streams, as with `2>&1`: only so their lines keep their order
+        self.outputs = [outer]
         try:
             # First: what the process writes before its agent has noted its pipes is found even if the agent is killed.
             for pipe in self.outputs:
                 os.set_blocking(pipe, False)
             self.guardian.keep_early(self.outputs, rank=rank)
             self._process = subprocess.Popen(
-                words, env=env, cwd=folder.code, stdin=subprocess.DEVNULL, stdout=inner, stderr=inner_errors,
+                words, env=env, cwd=folder.code, stdin=subprocess.DEVNULL, stdout=inner, stderr=inner,
                 start_new_session=True, preexec_fn=lambda: linux.die_with(parent),
             )  # fmt: skip
         except OSError:
@@ -61,7 +60,6 @@ class Launcher:
             raise
         finally:
             os.close(inner)
-            os.close(inner_errors)
         self._grace_seconds = grace_seconds
         self._status: int | None = None
         self.deadline: float | None = None  # monotonic; when the grace period ends

@@ -1,6 +1,6 @@
 """Makes a process that gets a RANK while it runs a rank of its replica, as Ray Train's and Monarch's actors do.
 
-From then on the process's output goes to the agent through two pipes, as a shim's does. Whatever fails here leaves the
+From then on the process's output goes to the agent through a pipe, as a shim's does. Whatever fails here leaves the
 process as it was.
 """
 
@@ -39,13 +39,13 @@ def _wait() -> None:
 
 def _become_rank() -> None:
     agent = shim.connect(os.environ[shim.SOCKET_ENV])
-    outs = os.pipe(), os.pipe()
+    read_end, out = os.pipe()
     first = int(os.environ.get(FIRST_ENV, "0"))
-    shim.introduce(agent, launcher=0, read_ends=[outs[0][0], outs[1][0]], first_rank=first, is_quiet=True)
-    for out, number, stream in zip(outs, (1, 2), (sys.stdout, sys.stderr)):  # noqa: B905 - Python 3.8
+    shim.introduce(agent, launcher=0, read_ends=[read_end], first_rank=first, is_quiet=True)
+    for number, stream in ((1, sys.stdout), (2, sys.stderr)):
         stream.flush()  # what was printed before belongs to the node
-        os.dup2(out[1], number)
-        os.close(out[0])
-        os.close(out[1])
+        os.dup2(out, number)
+    os.close(read_end)
+    os.close(out)
     agent.sendall(json.dumps({"pid": os.getpid(), "at": time.time()}).encode() + b"\n")
     _agents.append(agent)

@@ -63,7 +63,7 @@ class Blame:
 
 
 def last_words(
-    stderr: Sequence[Line], stdout: Sequence[Line], *, ended_at: float, signal: int | None
+    stderr: Sequence[Line], stdout: Sequence[Line] = (), *, ended_at: float, signal: int | None
 ) -> Dict[str, str]:
     """Return what a failed rank printed last, for the control plane to judge.
 

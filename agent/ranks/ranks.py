@@ -32,7 +32,7 @@ _STOPS = (signal.SIGTERM, signal.SIGKILL, signal.SIGINT)
 
 @dataclass
 class Rank:
-    """One rank. `streams` are its stdout and stderr; empty for one known only through muster.report."""
+    """One rank. `streams` has its output, stdout and stderr in one pipe; empty for one known only through muster.report."""
 
     rank: int
     local_rank: int
@@ -314,8 +314,7 @@ class Ranks:
         if kills is not None and rank.oom_kills is not None and kills > rank.oom_kills:
             self._end(rank, exit_code=None, ended_by=int(signal.SIGKILL), at=time.time())
             return
-        tails, at = [list(stream.tail) for stream in rank.streams], time.time()
-        error_at = blame.blame(tails[-1], stdout=tails[0], signal=None).error_at
+        error_at, at = blame.blame(_tail(rank), signal=None).error_at, time.time()
         has_failed = error_at is not None and at - error_at <= FRESH_SECONDS
         self._end(rank, exit_code=None if has_failed else 0, ended_by=None, at=at)
 
@@ -340,15 +339,15 @@ class Ranks:
         self._state(rank, state=state, exit_code=exit_code, signal=ended_by, at=at, **facts)
 
     def _facts(self, rank: Rank, *, exit_code: int | None, ended_by: int | None, at: float) -> dict[str, Any]:
-        tails = [list(stream.tail) for stream in rank.streams] or [[], []]
-        found = blame.blame(tails[-1], stdout=tails[0], signal=ended_by)
+        tail = _tail(rank)
+        found = blame.blame(tail, signal=ended_by)
         # A line is stamped when it is read, possibly a nap after it was written: an error is never later than the end.
         error_at = None if found.error_at is None else min(found.error_at, at)
         # A shell, and a program that saves first, end by a stop with 128 and the signal's number.
         stop = ended_by if exit_code is None else exit_code - 128
         is_stopped = rank.was_signalled or (stop in _STOPS and self._is_stopping())
         error: dict[str, Any] = dict(
-            blame.last_words(tails[-1], tails[0], ended_at=at, signal=None if is_stopped else ended_by)
+            blame.last_words(tail, ended_at=at, signal=None if is_stopped else ended_by)
         )
         if is_stopped:  # only whether it had failed, or waited for a peer, before it was stopped
             error = {"traceback": error["traceback"]}
@@ -360,6 +359,11 @@ class Ranks:
             "is_connection_error": found.is_connection_error,
             "is_stopped": is_stopped,
         }
+
+
+def _tail(rank: Rank) -> list[blame.Line]:
+    """Return the last lines that a rank wrote, on both streams."""
+    return [line for stream in rank.streams for line in stream.tail]
 
 
 def _known(report: dict[str, Any]) -> dict[str, Any]:

@@ -45,13 +45,12 @@ def main(arguments: list[str]) -> int:
     os.environ.pop("PYTHON_EXEC", None)  # a torchrun inside the rank must not use the shim
     try:
         agent = connect(os.environ[SOCKET_ENV])
-        outs = os.pipe(), os.pipe()
-        introduce(agent, launcher=launcher, read_ends=[outs[0][0], outs[1][0]])
+        read_end, out = os.pipe()
+        introduce(agent, launcher=launcher, read_ends=[read_end])
     except (KeyError, OSError, ValueError):
         _become(command)
-    os.close(outs[0][0])
-    os.close(outs[1][0])
-    return Shim(agent, launcher=launcher).watch(command, outs=(outs[0][1], outs[1][1]))
+    os.close(read_end)
+    return Shim(agent, launcher=launcher).watch(command, out=out)
 
 
 class Shim:
@@ -64,8 +63,8 @@ class Shim:
         self._wake_read, self._wake_write = os.pipe()
         self._pid = 0
 
-    def watch(self, command: list[str], *, outs: tuple[int, int]) -> int:
-        self._start(command, outs=outs)
+    def watch(self, command: list[str], *, out: int) -> int:
+        self._start(command, out=out)
         self._tell({"pid": self._pid, "at": time.time()})
         while True:
             sources: list[Any] = [self._wake_read] + ([self._agent] if self._agent else [])
@@ -78,16 +77,15 @@ class Shim:
             elif self._agent in ready:
                 self._lost_agent()
 
-    def _start(self, command: list[str], *, outs: tuple[int, int]) -> None:
+    def _start(self, command: list[str], *, out: int) -> None:
         # Block signals until both processes after the fork have installed their handlers.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, (*STOPS, signal.SIGCHLD))
         was = {number: signal.getsignal(number) for number in STOPS}
         parent = os.getpid()
         self._pid = os.fork()
         if self._pid == 0:
-            _become_rank(command, outs=outs, parent=parent, was=was, mask=before)
-        for out in outs:
-            os.close(out)
+            _become_rank(command, out=out, parent=parent, was=was, mask=before)
+        os.close(out)
         os.set_blocking(self._wake_write, False)
         signal.set_wakeup_fd(self._wake_write)
         for number in (*STOPS, signal.SIGCHLD):
@@ -206,11 +204,11 @@ def _become(command: list[str]) -> None:
     os.execv(command[0], command)
 
 
-def _become_rank(command: list[str], *, outs: tuple[int, int], parent: int, was: dict[Any, Any], mask: Any) -> None:
+def _become_rank(command: list[str], *, out: int, parent: int, was: dict[Any, Any], mask: Any) -> None:
     try:
         linux.die_with(parent)
-        os.dup2(outs[0], 1)
-        os.dup2(outs[1], 2)
+        os.dup2(out, 1)  # both streams are one pipe, as with `2>&1`: only so their lines keep their order
+        os.dup2(out, 2)
         for number, disposition in was.items():
             signal.signal(number, signal.SIG_IGN if disposition is signal.SIG_IGN else signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)

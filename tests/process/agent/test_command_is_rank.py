@@ -97,3 +97,15 @@ def test_what_it_prints_are_metrics_unless_it_reports_some(bench: Bench, more: s
     received = bench.run(["python3", "train.py"], files={"train.py": script}, env=env, **TOLD)
     found = [point for rank in (RANK, -1) for item in received.kind("metrics", rank=rank) for point in item["points"]]
     assert [(step, values) for _, step, values in found] == expected
+
+ALTERNATES = """
+import sys
+for n in range(400):
+    print(f"{n:04d} batch", flush=True)
+    print(f"{n:04d} warning", file=sys.stderr, flush=True)
+"""
+
+
+def test_both_streams_keep_their_order(bench: Bench) -> None:
+    received = bench.run(["python3", "train.py"], files={"train.py": ALTERNATES}, **TOLD)
+    assert received.texts(RANK) == [f"{n:04d} {what}" for n in range(400) for what in ("batch", "warning")]
