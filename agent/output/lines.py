@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 LINE_LIMIT_BYTES = 1 << 20
 CUT = "…".encode()  # marks a line that continues in the next one
+# tqdm's bar has no newline, and what is printed beside it begins where it ends: "3/10 [00:01<00:05, 3.2it/s]step 3".
+_BESIDE_BAR = re.compile(rb"\d{1,12}/\d{1,12} \[[^\]\r]{4,300}\](?=[^\s\]])")
 UPDATE_SECONDS = 1.0  # a progress bar becomes a line this often, and an unfinished line for the first time
 
 
@@ -72,7 +76,7 @@ class Splitter:
     def _finished(self, whole: bytes) -> list[bytes]:
         lines = whole.split(b"\n")
         if b"\r" in whole:
-            lines = [_last_update(line) for line in lines]
+            lines = [part for line in lines for part in _beside_bar(_last_update(line))]
         if self._shown and lines[0] == self._shown:
             del lines[0]
         self._shown, self._since, self._pause = b"", None, UPDATE_SECONDS
@@ -100,6 +104,12 @@ def _text(lines: list[bytes]) -> bytes:
 def _last_update(line: bytes) -> bytes:
     """Return what a terminal finally shows: the text after the last carriage return that has any."""
     return line.rstrip(b"\r").rpartition(b"\r")[2]
+
+
+def _beside_bar(line: bytes) -> list[bytes]:
+    """Return what was printed beside a progress bar as a line of its own."""
+    found = _BESIDE_BAR.search(line) if b"/" in line else None
+    return [line[: found.end()], line[found.end() :]] if found else [line]
 
 
 def _cut(line: bytes) -> list[bytes]:

@@ -29,7 +29,7 @@ _BAR = re.compile(r"\|\s*(\d{1,12})/(\d{1,12}) \[[\d:?]{4,12}<[\d:? ]{1,12}, [^\
 _DICT = re.compile(r"^\s*\{['\"][^{}]{3,2000}\}\s*\Z")
 # Katib's file format: "2026-11-27T10:00:00Z accuracy=0.91", and the same without a time.
 _KATIB = re.compile(
-    rf"^(?:\d{{4}}-\d\d-\d\dT\S{{8,30}}\s+)?(?:epoch \d{{1,9}}:\s*)?(?:[\w/.-]{{1,60}}=(?:{_NUMBER})[,;]?\s*){{1,20}}$",
+    rf"^(?:\d{{4}}-\d\d-\d\dT\S{{8,30}}\s+)?(?:epoch \d{{1,9}}:\s*)?(?:[\w/.-]{{1,60}}=(?:{_NUMBER})[,;]?\s*){{1,20}}\Z",
     re.IGNORECASE,
 )
 _AGAIN = re.compile(r"[ /-]")

@@ -133,12 +133,13 @@ class Shim:
 
 def _program(words: list[str]) -> list[str]:
     """Return a command whose first word is a path, looked up as a shell would."""
-    name, *rest = words
-    folders = [] if "/" in name else os.environ.get("PATH", os.defpath).split(os.pathsep)
-    return [
-        next((path for path in (os.path.join(one, name) for one in folders) if os.access(path, os.X_OK)), name),
-        *rest,
-    ]
+    return [_on_path(words[0]) or words[0], *words[1:]]
+
+
+def _on_path(word: str) -> str:
+    """Return the path of a program; empty if there is none of this name."""
+    folders = [""] if "/" in word else os.environ.get("PATH", os.defpath).split(os.pathsep)
+    return next((path for path in (os.path.join(one, word) for one in folders) if os.access(path, os.X_OK)), "")
 
 
 def _interpreter(launcher: int) -> list[str]:
@@ -151,11 +152,8 @@ def _interpreter(launcher: int) -> list[str]:
             word, *rest = [os.fsdecode(one) for one in file.read().split(b"\0")]
     except OSError:
         return [sys.executable]
-    if "/" not in word:
-        folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
-        word = next((path for path in (os.path.join(one, word) for one in folders) if os.access(path, os.X_OK)), "")
-    is_python = "py" in os.path.basename(word) and os.access(word, os.X_OK)
-    return [word, *_flags(rest)] if is_python else [sys.executable]
+    program = _on_path(word)
+    return [program, *_flags(rest)] if "py" in os.path.basename(program) else [sys.executable]
 
 
 def _flags(words: list[str]) -> list[str]:

@@ -98,14 +98,14 @@ class Room:
 
 @runtime_checkable
 class Bounded(Protocol):
-    """A cluster whose machines bear less than its queues may promise."""
+    """A cluster that knows how many slots its machines have room for, which may be fewer than its queues promise."""
 
     def room(self) -> Room | None:
-        """Return what its machines bear; None where the administrator wants no bound."""
+        """Return for how many slots there is room; None where the administrator wants no bound."""
 
 
 def room_of(alias: str) -> Room | None:
-    """Return what a cluster's machines bear; None for those that say nothing, and for one that is not configured."""
+    """Return for how many slots a cluster has room; None for one that does not know, or that is not configured."""
     if alias not in settings.CLUSTERS or not hasattr(backend(alias), "room"):  # asked of the class: no client is made
         return None
     cluster = adapters.get(alias)

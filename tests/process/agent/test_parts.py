@@ -71,6 +71,14 @@ def test_a_progress_bar_gives_one_line_a_second_and_no_duplicate() -> None:
     assert splitter.feed(b"\nnext\n", now=2.4) == text(b"next") and splitter.end() == b""
 
 
+def test_what_is_printed_beside_a_bar_is_a_line_of_its_own() -> None:
+    splitter = lines.Splitter()
+    bars = b"\r 10%|#    | 1/10 [00:01<00:09,  1.02it/s, loss=0.5]\r 20%|##   | 2/10 [00:02<00:08,  1.02it/s, loss=0.4]"
+    assert splitter.feed(bars + b"saved ckpt.pt\n\r 30%|###  | 3/10 [00:03<00:07, 1.0it/s]\n", now=0) == (
+        b" 20%|##   | 2/10 [00:02<00:08,  1.02it/s, loss=0.4]\nsaved ckpt.pt\n 30%|###  | 3/10 [00:03<00:07, 1.0it/s]\n"
+    )
+
+
 def test_an_unfinished_line_is_shown_after_a_second_and_once_more_when_it_ends() -> None:
     splitter = lines.Splitter()
     assert splitter.feed(b"loading\nwaiting for lock ... ", now=0.1) == text(b"loading") and splitter.due() == 1.1
