@@ -243,7 +243,7 @@ _LOUD = re.compile(
     re.IGNORECASE,
 )
 _QUIET = re.compile(
-    r"\b(info|debug|warn(ing)?)\b|Warning:|^\s*$|^\[?[WI]\d{4} |^\*+$|^Setting OMP_NUM_THREADS|^\s*\d{1,3}%\||it/s\]|NCCL INFO|^step\b|^epoch\b|^={3,}|^-{3,}",
+    r"\b(info|debug|warn(ing)?)\b|Warning:|^\s*$|^\[?[WI]\d{4} |^\*+$|^Setting OMP_NUM_THREADS|^\s*\d{1,3}%\||it/s\]|NCCL INFO|^step\b|^epoch\b|^\W?\w{0,20}\W{0,3}\b(step|epoch|iter(ation)?)[\s=:#]{1,3}\d|^={3,}|^-{3,}",
     re.IGNORECASE,
 )
 _SEVERE = re.compile(r"^\W{0,3}(?:fatal|error|critical|abort(?:ed|ing)?|panic)\b(?! in\b)", re.IGNORECASE)

@@ -186,7 +186,8 @@ class JobSerializer(serializers.ModelSerializer[Job]):
     def get_ranks(self, job: Job) -> dict[str, int]:
         counts = self.context.get("rank_counts") or (rank_counts([job]) if job.attempt else {})
         mine = counts.get(job.pk, {})
-        return {"total": job.world_size, **{state: mine.get(state, 0) for state in RankState.values}}
+        total = max(job.world_size, sum(mine.values()))  # a command may start more than were planned
+        return {"total": total, **{state: mine.get(state, 0) for state in RankState.values}}
 
     @extend_schema_field(ProgressSerializer(allow_null=True))
     def get_progress(self, job: Job) -> dict[str, Any] | None:

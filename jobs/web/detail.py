@@ -5,7 +5,7 @@ import shlex
 from dataclasses import replace
 
 from django.contrib.auth.decorators import login_required
-from django.db.models import Exists, Max, QuerySet
+from django.db.models import Count, Exists, Max, QuerySet
 from django.http import HttpResponse
 from django.utils import timezone
 from django.views.decorators.http import require_safe
@@ -70,6 +70,7 @@ def state_context(request: HtmxRequest, *, job: Job) -> Context:
     has_failed = ended.has_failed if ended else is_failing
     failure = failures.first_failure(job, attempt) if has_failed else None
     stays = legs((Phase(phase), at, number) for kind, phase, at, number, _ in history if kind == "step")
+    ranks = job.ranks.filter(attempt=attempt).aggregate(step=Max("step"), count=Count("pk"))
     launched = sorted({number for *_, number, _ in history if number} | {job.attempt})
     return {
         "slices": bar(stays, now=timezone.now()),
@@ -81,7 +82,8 @@ def state_context(request: HtmxRequest, *, job: Job) -> Context:
         "attempts": launched if len(launched) > 1 else (),
         "may_control": may(request.user, Act.CONTROL, job.team),
         "gpu_use": None if is_old or job.is_finished else gpu_use(job, attempt),
-        "step": job.ranks.filter(attempt=attempt).aggregate(most=Max("step"))["most"],
+        "step": ranks["step"],
+        "started": ranks["count"] if 0 < job.world_size < ranks["count"] else None,  # more than were planned
         "is_importing": job.phase == Phase.RUNNING
         and bool(job.world_size)
         and not job.ranks.filter(attempt=job.attempt).exclude(state=RankState.WAITING).exists(),

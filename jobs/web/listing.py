@@ -92,8 +92,13 @@ class JobRow:
         )
 
     @property
+    def world(self) -> int:
+        """The number of ranks: planned, or more where the command started more."""
+        return max(self.job.world_size, self.running + self.ended + self.failed)
+
+    @property
     def share(self) -> float:
-        return min(100.0, 100 * (self.running + self.ended) / (self.job.world_size or 1))
+        return min(100.0, 100 * (self.running + self.ended) / (self.world or 1))
 
     @property
     def headline(self) -> str:

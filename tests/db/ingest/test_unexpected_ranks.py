@@ -221,3 +221,11 @@ def test_a_worker_takes_over_none(lab):
     apply.apply_batch(identity=identity(job, 1), batch=batch(1, rank(0, "running", pid=12)))
     rows = Rank.objects.filter(job=job).order_by("rank").values_list("rank", "replica__index", "state")
     assert list(rows) == [(0, 0, "waiting"), (1, 1, "waiting")]
+
+
+def test_more_ranks_than_were_planned_are_counted(lab, as_, people):
+    job = lab.running(command=["bash", "run.sh"], nodes=1, nproc_per_node=1)
+    apply.apply_batch(identity=identity(job), batch=batch(1, rank(0, "running", pid=1), rank(1, "running", pid=2)))
+    assert as_(people.owner).get(f"/api/v1/jobs/{job.pk}").json()["ranks"]["total"] == 2
+    assert "1 × 1 = 1 rank planned, 2 started" in as_(people.owner).get(f"/jobs/{job.pk}").content.decode()
+    assert "2 of 2" in as_(people.owner).get("/jobs").content.decode()
