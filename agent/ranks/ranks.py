@@ -346,9 +346,7 @@ class Ranks:
         # A shell, and a program that saves first, end by a stop with 128 and the signal's number.
         stop = ended_by if exit_code is None else exit_code - 128
         is_stopped = rank.was_signalled or (stop in _STOPS and self._is_stopping())
-        error: dict[str, Any] = dict(
-            blame.last_words(tail, ended_at=at, signal=None if is_stopped else ended_by)
-        )
+        error: dict[str, Any] = dict(blame.last_words(tail, ended_at=at, signal=None if is_stopped else ended_by))
         if is_stopped:  # only whether it had failed, or waited for a peer, before it was stopped
             error = {"traceback": error["traceback"]}
         kills = linux.oom_kills()

@@ -1,5 +1,6 @@
 """Wait for a database that can be used, and bring its tables up to date."""
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -92,9 +93,25 @@ def migrate(*, first_admin: str | None, say: Callable[[str], None], within: floa
 def apply(missing: list[str]) -> None:
     """Apply what is `pending`; raises MigrationFailed. The caller is the only one that does (Leadership "migrate")."""
     try:
-        call_command("migrate", verbosity=0, interactive=False)
+        with _without_hurry():
+            call_command("migrate", verbosity=0, interactive=False)
     except Exception as error:  # whatever a migration raises: its reader needs one line, not where it came from
         raise MigrationFailed(_what_holds(missing, error)) from error
+
+
+@contextlib.contextmanager
+def _without_hurry() -> Iterator[None]:
+    """Let transactions idle: between two statements Django draws the tables anew, for seconds on a busy machine.
+
+    Elsewhere an idle one belongs to a process that was stopped (common/addresses.py).
+    """
+    with connections["default"].cursor() as cursor:
+        cursor.execute("SET idle_in_transaction_session_timeout = 0")
+    try:
+        yield
+    finally:
+        with contextlib.suppress(DatabaseError), connections["default"].cursor() as cursor:
+            cursor.execute("RESET idle_in_transaction_session_timeout")
 
 
 def _wait_for_turn(lead: Leadership, end: float | None) -> None:

@@ -26,8 +26,12 @@ def read(item: Item) -> tuple[int, ...]:
 
 def note(ranks: tuple[int, ...], *, replica: str) -> str:
     named = ", ".join(map(str, ranks[:MOST_NAMED])) + (" and others" if len(ranks) > MOST_NAMED else "")
-    who = f"rank {named} of {replica} takes steps, but has" if len(ranks) == 1 else f"ranks {named} of {replica} take steps, but have"
+    who = (
+        f"rank {named} of {replica} takes steps, but has"
+        if len(ranks) == 1
+        else f"ranks {named} of {replica} take steps, but have"
+    )
     return (
         f"{who} not joined a process group, so each seems to train by itself. If that is not wanted, call "
-        "torch.distributed.init_process_group(), or tell the library that there are several (Lightning: strategy=\"ddp\")"
+        'torch.distributed.init_process_group(), or tell the library that there are several (Lightning: strategy="ddp")'
     )

@@ -34,6 +34,7 @@ def test_an_item_that_cannot_be_read_is_refused_before_anything_is_written(lab):
     job = lab.running()
     with pytest.raises(InvalidInput, match="folder"):
         apply.apply_batch(
-            identity=identity(job), batch=batch(1, log_item(0, 0, [(T, "x")]), item("folder", carried={"files": "many"}))
+            identity=identity(job),
+            batch=batch(1, log_item(0, 0, [(T, "x")]), item("folder", carried={"files": "many"})),
         )
     assert not LogSegment.objects.filter(job=job).exists()

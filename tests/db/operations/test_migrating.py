@@ -6,6 +6,7 @@ from django.db import connection
 from django.db.migrations import Migration
 from django.db.migrations.executor import MigrationExecutor
 from django.db.migrations.state import ProjectState
+from django.db.models import signals
 
 from controlplane.operations import migrating, restored_jobs
 from controlplane.telemetry import metrics
@@ -60,6 +61,26 @@ def cut_off(migration: Migration, state: ProjectState) -> int:
         with connection.cursor() as cursor:
             cursor.execute(CUT_OFF_INDEXES, [[one.index.name for one in part.operations if hasattr(one, "index")]])
     return len(migration.operations)
+
+
+def test_a_migration_may_idle_between_its_statements(bare):
+    bare.database.create()
+    seen = []
+
+    def look(**_):
+        with connection.cursor() as cursor:
+            cursor.execute("SHOW idle_in_transaction_session_timeout")
+            seen.extend(cursor.fetchone())
+
+    with bare.entered():
+        with connection.cursor() as cursor:
+            cursor.execute("SET idle_in_transaction_session_timeout = 4000")
+        signals.pre_migrate.connect(look)
+        try:
+            migrating.apply([])
+        finally:
+            signals.pre_migrate.disconnect(look)
+    assert set(seen) == {"0"}
 
 
 def test_a_migration_gives_up_waiting_when_it_is_told_to(bare):

@@ -98,6 +98,7 @@ def test_what_it_prints_are_metrics_unless_it_reports_some(bench: Bench, more: s
     found = [point for rank in (RANK, -1) for item in received.kind("metrics", rank=rank) for point in item["points"]]
     assert [(step, values) for _, step, values in found] == expected
 
+
 ALTERNATES = """
 import sys
 for n in range(400):

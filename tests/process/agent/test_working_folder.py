@@ -1,5 +1,6 @@
 """What a job writes into its working folder goes on with it where folders are kept, and is named where they are not."""
 
+import json
 import os
 import signal
 from pathlib import Path
@@ -32,7 +33,9 @@ def test_the_next_attempt_continues_with_the_files_of_one_that_was_killed(
     bench: Bench, control_plane: FakeControlPlane
 ) -> None:
     files = {"train.py": "v1", "notes.txt": "as sent"}
-    script = "mkdir out; echo 7 > out/ckpt.pt; ln -s ckpt.pt out/latest; echo more >> notes.txt; echo up; exec sleep 600"
+    script = (
+        "mkdir out; echo 7 > out/ckpt.pt; ln -s ckpt.pt out/latest; echo more >> notes.txt; echo up; exec sleep 600"
+    )
     agent = bench.start(replica_of(bench, 1, ["sh", "-c", script], files=files))
     bench.wait_for(lambda: control_plane.of("attempt-1").texts(0) == ["up"])
     agent.send_signal(signal.SIGKILL)
@@ -80,9 +83,8 @@ def two(tmp_path: Path) -> list[StateFolder]:
     for attempt in (1, 2):
         folder = StateFolder(str(tmp_path / "jobs" / "42" / str(attempt) / "worker-0"))
         os.makedirs(folder.code)
-        (tmp_path / "jobs" / "42" / str(attempt) / "worker-0" / "replica.json").write_text(
-            '{"run": "42", "attempt": %d, "role": "worker", "index": 0, "command": ["true"]}' % attempt
-        )
+        spec = {"run": "42", "attempt": attempt, "role": "worker", "index": 0, "command": ["true"]}
+        Path(folder.file("replica.json")).write_text(json.dumps(spec))
         working.mark(folder)
         folders.append(folder)
     bench = Path(folders[0].code)
@@ -101,7 +103,9 @@ def test_of_too_many_files_the_newest_are_moved(two: list[StateFolder], monkeypa
     assert sorted(os.listdir(two[1].code)) == ["newer", "newest"] and os.listdir(two[0].code) == ["old"]
 
 
-def test_of_too_many_bytes_the_newest_that_fit_are_moved(two: list[StateFolder], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_too_many_bytes_the_newest_that_fit_are_moved(
+    two: list[StateFolder], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(working, "MOST_BYTES", len("newest") + len("old"))
     carried = working.carry(two[1], spec=two[1].spec())
     assert carried and (carried["names"], carried["left"]) == (["newest", "old"], 1)

@@ -21,7 +21,9 @@ def test_files_that_went_on_are_counted_and_named():
 
 def test_files_that_are_gone_are_named_with_the_way_out():
     words = note(lost={"files": 1, "bytes": 6, "names": ["out/model.pt"]})
-    assert words.startswith("1 file (6 B) that worker-0 wrote there is gone with its pod: out/model.pt. What is written")
+    assert words.startswith(
+        "1 file (6 B) that worker-0 wrote there is gone with its pod: out/model.pt. What is written"
+    )
 
 
 @pytest.mark.parametrize(
