@@ -94,11 +94,16 @@ document.addEventListener("htmx:before:request", ({ detail: { ctx } }) => {
 });
 // Before the answer may change the address of the page. What an element asked for by itself no longer counts if it has
 // come to ask for something else, such as a list with another filter.
-document.addEventListener("htmx:before:response", (event) => {
-  const { ctx } = event.detail, { sourceElement: source } = ctx, last = newest.get(ctx.target?.id);
+const isOld = (ctx) => {
+  const { sourceElement: source } = ctx, last = newest.get(ctx.target?.id);
   const now = source.id ? document.getElementById(source.id) : source;
-  const isOld = isOfUser(ctx) ? last && last !== ctx : now && now.getAttribute("hx-get") !== askedAs.get(ctx);
-  if (isOld) event.preventDefault();
+  return isOfUser(ctx) ? last && last !== ctx : now && now.getAttribute("hx-get") !== askedAs.get(ctx);
+};
+document.addEventListener("htmx:before:response", (event) => { if (isOld(event.detail.ctx)) event.preventDefault(); });
+// And again when its text is there: another answer may have come in between.
+document.addEventListener("htmx:before:swap", (event) => {
+  const { ctx } = event.detail;
+  if (askedAs.has(ctx) && isOld(ctx)) event.preventDefault();
 });
 // An answer that never came, or was refused, leaves the place to the one before it.
 for (const name of ["htmx:error", "htmx:response:error"]) {

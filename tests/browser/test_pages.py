@@ -371,7 +371,8 @@ def test_a_page_opens_another_stream_when_its_own_falls_silent(own_stream, lab):
     job = seed.running(lab, steps=5)
     tab = own_stream
     tab.clock.install()
-    with tab.expect_response("**/live"):
+    # It has heard from its stream once it asks for its parts: only then does a silence begin.
+    with tab.expect_request(lambda request: request.headers.get("hx-request") == "true"):
         tab.goto(f"/jobs/{job.pk}")
     with tab.expect_request("**/live"):
         tab.clock.run_for(61_000)
