@@ -37,6 +37,7 @@ signal.signal(signal.SIGTERM, stop)
 print("ready", flush=True)
 time.sleep(600)
 """
+EXECUTED = "while [ /proc/$!/exe -ef /proc/$$/exe ]; do :; done"  # until the fork is no longer the shell itself
 FAILED = "rank 1 failed, although the command ended with 0"
 LAUNCHING = "torchrun was still starting its ranks when the command ended with 0"
 LEFT = "rank 0 was still running when the command ended with 0"
@@ -59,7 +60,7 @@ def ended(bench: Bench, line: str, *, framework: str = "torchrun") -> dict:
         (f"trap 'exit 0' EXIT; {TORCHRUN} train.py fails", FAILED),
         (f"{TORCHRUN} train.py ok; {TORCHRUN} train.py fails; true", FAILED),
         (f"{TORCHRUN} train.py stays & while [ ! -e here ]; do sleep 0.05; done", LEFT),
-        (f"nohup {TORCHRUN} train.py stays > train.log 2>&1 & echo started", LEFT),
+        (f"nohup {TORCHRUN} train.py stays > train.log 2>&1 & {EXECUTED}; echo started", LEFT),
         (f"nohup setsid {TORCHRUN} train.py stays >/dev/null 2>&1 & while [ ! -e here ]; do sleep 0.05; done", LEFT),
     ],
 )
