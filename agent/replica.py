@@ -140,12 +140,12 @@ class Replica:
         self._sampler.start()
         if self._followed:
             self._followed.start()
-        if outcome is None and self._reads_metrics:
-            self._event_files = EventFiles(
-                self._folder.code, on_point=self._ranks.take_scalars, trouble=self._folder.trouble
-            )
-            self._event_files.start()
         if outcome is None:
+            if self._reads_metrics:
+                self._event_files = EventFiles(
+                    self._folder.code, on_point=self._ranks.take_scalars, trouble=self._folder.trouble
+                )
+                self._event_files.start()
             outcome = self._watch()
         self._finish(outcome)
         return outcome.code()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 from ..state import Spec, StateFolder
@@ -50,15 +51,15 @@ def carry(folder: StateFolder, *, spec: Spec) -> Optional[Dict[str, Any]]:
     if predecessor is None:
         return None
     attempt, place = predecessor
-    moved: List[Written] = []
     found = written(place)
+    if not found:
+        return None
+    moved: List[Written] = []
     total = 0
     for one in found:
         if len(moved) < MOST_FILES and total + one.size <= MOST_BYTES and _move(one.path, place, folder.code):
             moved.append(one)
             total += one.size
-    if not found:
-        return None
     return {**described(moved), "attempt": attempt, "left": len(found) - len(moved)}
 
 
@@ -104,7 +105,7 @@ def _files(top: str) -> Iterator[Written]:
             path = os.path.join(folder, name)
             with contextlib.suppress(OSError):
                 about = os.lstat(path)
-                if os.path.isfile(path) or os.path.islink(path):
+                if stat.S_ISREG(about.st_mode) or stat.S_ISLNK(about.st_mode):
                     yield Written(os.path.relpath(path, top), about.st_size, about.st_ctime_ns)
 
 

@@ -19,7 +19,7 @@ def setup() -> None:
 
 
 def _add(module: Any) -> None:
-    class Muster(module.ClusterEnv):  # type: ignore[misc,name-defined]
+    class Muster(module.ClusterEnv):  # type: ignore[misc,name-defined]  # known at run time only
         name = "muster"
 
         @classmethod

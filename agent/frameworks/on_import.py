@@ -30,5 +30,5 @@ class _Finder(importlib.abc.MetaPathFinder):
         spec = importlib.machinery.PathFinder.find_spec(name, path, target) if act else None
         if act and spec and spec.loader:
             load, then = spec.loader.exec_module, act
-            spec.loader.exec_module = lambda module: (load(module), then(module))[0]  # type: ignore[method-assign]
+            spec.loader.exec_module = lambda module: (load(module), then(module))[0]  # type: ignore[method-assign]  # of this one loader
         return spec

@@ -14,4 +14,4 @@ class Plain(Framework):
     def prepare(self, env: Dict[str, str], *, spec: Spec, folder: StateFolder, pyz: str) -> None:
         if env.get(jax_hook.COUNT, "1") != "1":
             hook = start_hook.install(folder, "jax_hook", without="jax.distributed.initialize() needs its arguments")
-            env["PYTHONPATH"] = os.pathsep.join([hook, env["PYTHONPATH"]]) if env.get("PYTHONPATH") else hook
+            env["PYTHONPATH"] = os.pathsep.join([hook, env["PYTHONPATH"]])

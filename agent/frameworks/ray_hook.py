@@ -12,7 +12,7 @@ from . import late_ranks, on_import
 NAME = f"{__name__}.setup"
 # What Ray runs is in this variable (ray/_private/ray_constants.py); a hook in a job's own runtime_env replaces it.
 VARIABLE = "__RAY_WORKER_PROCESS_SETUP_HOOK_ENV_VAR"
-PREFIX = "ray/"  # tells these series apart from those of `muster.report`
+PREFIX = "ray/"  # distinguishes them from the series of `muster.report`
 _STEPS = ("step", "global_step", "training_iteration", "epoch")
 
 

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Dict, Sequence, Tuple
 
-TAIL_LINES = 400  # kept per stream; a Python traceback is seldom longer than 100
+TAIL_LINES = 400  # kept of a rank's output; a Python traceback is seldom longer than 100
 TAIL_LINE_BYTES = 2000
 ABORT = 6  # SIGABRT: C++ ended the process, and prints the reason after any traceback
 # gloo's threads may abort a process that is ending by an exception of its own: then the exception is the cause. An
@@ -62,29 +62,24 @@ class Blame:
     is_connection_error: bool
 
 
-def last_words(
-    stderr: Sequence[Line], stdout: Sequence[Line] = (), *, ended_at: float, signal: int | None
-) -> Dict[str, str]:
-    """Return what a failed rank printed last, for the control plane to judge.
+def last_words(lines: Sequence[Line], *, ended_at: float, signal: int | None) -> Dict[str, str]:
+    """Return what a failed rank printed last, for the control plane to judge: its output's last `lines`.
 
-    That is its last chain of tracebacks, and the ends of both streams. For a rank killed by a signal an older traceback
+    That is its last chain of tracebacks, and the end of its output. For a rank killed by a signal an older traceback
     was survived, and is left out.
     """
-    tail = [(at, _PREFIX.sub(b"", line)) for at, line in stderr]
-    begin, lines = _root(tail), list(stderr)
-    if begin is None and (begin := _root(stdout)) is not None:
-        tail, lines = list(stdout), list(stdout)
+    tail = [(at, _PREFIX.sub(b"", line)) for at, line in lines]
+    begin = _root(tail)
     found: list[bytes] = []
     if begin is not None and (signal is None or ended_at - tail[begin][0] <= ABORT_SECONDS):
         first = begin - 1 if begin and _HARMLESS.search(tail[begin - 1][1]) else begin
         found = [line for _, line in lines[first : first + _SENT_LINES]]
-    last = [line for _, line in stderr[-_LAST_LINES:]]
-    if (unresolved := _unresolved(stderr, found or last)) and unresolved not in last:
+    last = [line for _, line in lines[-_LAST_LINES:]]
+    if (unresolved := _unresolved(lines, found or last)) and unresolved not in last:
         last = [unresolved, *last[1:]]
     return {
         "traceback": _text(found, _SENT_BYTES, is_end=False),
         "stderr": _text(last, _SENT_BYTES // 4),
-        "stdout": _text([line for _, line in stdout[-_LAST_LINES // 2 :]], _SENT_BYTES // 8),
     }
 
 
@@ -96,28 +91,26 @@ def _text(lines: Sequence[bytes], most: int, *, is_end: bool = True) -> str:
     return text.decode("utf-8", "replace")
 
 
-def blame(stderr: Sequence[Line], *, stdout: Sequence[Line] = (), signal: int | None = None) -> Blame:
-    """Judge a rank that failed. `signal`: the one that ended it, if any."""
-    tail = [(at, _PREFIX.sub(b"", line)) for at, line in stderr]
+def blame(lines: Sequence[Line], *, signal: int | None = None) -> Blame:
+    """Judge a rank that failed, by its output's last lines. `signal`: the one that ended it, if any."""
+    tail = [(at, _PREFIX.sub(b"", line)) for at, line in lines]
     begin = _root(tail)
-    if begin is None and _root(stdout) is not None:  # some scripts print their tracebacks
-        tail, begin = list(stdout), _root(stdout)
     if begin is None or (signal == ABORT and tail[-1][0] - tail[begin][0] > ABORT_SECONDS):
         message = [line for _, line in tail[-_LAST_LINES:]]
     else:
         message = _message([line for _, line in tail[begin + 1 :]])
-    is_own = any(_OWN.search(line) for line in message) or _unresolved(stderr, message)
+    is_own = any(_OWN.search(line) for line in message) or _unresolved(lines, message)
     is_connection_error = not is_own and any(_CONNECTION.search(line) for line in message)
     return Blame(None if begin is None else tail[begin][0], is_connection_error)
 
 
-def _unresolved(stderr: Sequence[Line], message: Sequence[bytes]) -> bytes | None:
+def _unresolved(lines: Sequence[Line], message: Sequence[bytes]) -> bytes | None:
     """Return the line that says that the address which the message names cannot be resolved; None if there is none."""
     wanted = {found[1] for line in message if (found := _CONNECTS_TO.search(line))}
-    lines = (
-        line for _, line in reversed(stderr) if wanted and (found := _UNRESOLVED.search(line)) and found[1] in wanted
+    warnings = (
+        line for _, line in reversed(lines) if wanted and (found := _UNRESOLVED.search(line)) and found[1] in wanted
     )
-    return next(lines, None)
+    return next(warnings, None)
 
 
 def _root(tail: Sequence[Line]) -> int | None:

@@ -108,7 +108,7 @@ def _last_update(line: bytes) -> bytes:
 
 def _beside_bar(line: bytes) -> list[bytes]:
     """Return what was printed beside a progress bar as a line of its own."""
-    found = _BESIDE_BAR.search(line) if b"/" in line else None
+    found = _BESIDE_BAR.search(line)
     return [line[: found.end()], line[found.end() :]] if found else [line]
 
 

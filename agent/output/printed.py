@@ -10,7 +10,7 @@ import math
 import re
 from typing import Dict, List, NamedTuple, Optional
 
-PREFIX = "printed/"  # tells these series apart from those that the program reports itself
+PREFIX = "printed/"  # distinguishes them from the series that the program reports itself
 MOST_READ = 4096  # bytes of one piece of output, from its end: whoever prints much is not read as a whole
 _NUMBER = r"[-+]?(?:\d{1,15}(?:\.\d{0,15})?|\.\d{1,15})(?:[eE][-+]?\d{1,3})?|[-+]?(?:nan|inf)\b"
 _NAME = (

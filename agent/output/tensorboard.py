@@ -18,7 +18,7 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tu
 
 from ..state import plain
 
-PREFIX = "tensorboard/"  # tells these series apart from those that the program reports itself
+PREFIX = "tensorboard/"  # distinguishes them from the series that the program reports itself
 MARK = ".tfevents."  # in the name of each such file
 LOOK_SECONDS = 2.0
 READ_BYTES = 1 << 20  # of all files at each look
@@ -69,8 +69,7 @@ class EventFiles(threading.Thread):
     def finish(self) -> None:
         """Read what is left, within the bounds of one look. Nothing writes to the files any longer."""
         self._over.set()
-        if self.ident is not None:
-            self.join(LOOK_SECONDS)
+        self.join(LOOK_SECONDS)
 
     def look(self) -> None:
         """Read once, in this thread: the newest files first."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Dict, List, Optional, Sequence, Set
+from typing import Dict, List, Optional, Sequence
 
 from .. import linux
 
@@ -20,11 +20,10 @@ _ESTABLISHED, _LISTEN = "01", "0A"  # include/net/tcp_states.h
 
 
 class Alone:
-    """Looks now and then at ranks that take steps. Only until each has met the others, or all are known to be alone."""
+    """Looks now and then at ranks that take steps, until one of them has met the others or all are known to be alone."""
 
     def __init__(self) -> None:
         self._since: Dict[int, float] = {}  # rank -> when its first step was seen, monotonic
-        self._met: Set[int] = set()
         self._looked_at = 0.0
         self._is_over = False
 
@@ -37,12 +36,10 @@ class Alone:
         if self._is_over or not pids or now < self._looked_at + min(LOOK_SECONDS, ALONE_SECONDS):
             return None
         self._looked_at = now
-        self._met |= {rank for rank, pid in pids.items() if rank not in self._met and has_met(pid)}
-        self._is_over = bool(self._met)  # who has met one rank is not alone, whatever the others do
-        if self._is_over or not all(now >= self._since.get(rank, now) + ALONE_SECONDS for rank in pids):
-            return None
-        self._is_over = True
-        return sorted(pids)
+        has_one_met = any(map(has_met, pids.values()))  # who has met one rank is not alone, whatever the others do
+        are_alone = not has_one_met and all(now >= self._since.get(rank, now) + ALONE_SECONDS for rank in pids)
+        self._is_over = has_one_met or are_alone
+        return sorted(pids) if are_alone else None
 
 
 def has_met(pid: int) -> bool:

@@ -91,7 +91,7 @@ class Ranks:
         self._ranks: dict[int, Rank] = {}
         self._group: list[Rank] = []  # the last ones that one launcher started together,
         self._group_id = (0, 0)  # its pid and how often it had restarted them before
-        self.alone = Alone()
+        self._alone = Alone()
         self._reporting: set[int] = set()  # ranks that report metrics themselves
         self.streams: list[Stream] = []
         self.killed_at = math.inf  # when the command had ended and what it left was killed, seconds since the epoch
@@ -106,10 +106,9 @@ class Ranks:
         return [one for one in self._open() if one.has_number]
 
     def look_for_lonely(self) -> None:
-        """Tell of ranks that train without having met. Only of those that a launcher started as several, like torchrun."""
+        """Report ranks that train without a process group, of those that a launcher such as torchrun started as several."""
         started = {one.rank: one.pid for one in self.running() if one.launcher and (one.world_size or 0) > 1}
-        ranks = self.alone.look(started)
-        if ranks:
+        if ranks := self._alone.look(started):
             self._outbox.item("alone", ranks=ranks)
 
     def _open(self) -> list[Rank]:
@@ -235,23 +234,20 @@ class Ranks:
         self._group.append(rank)
 
     def _announce(self, peer: Peer, who: dict[str, Any]) -> None:
-        placed = (
-            self._placed(who["rank"], local_rank=who.get("local_rank") or 0) if who.get("rank") is not None else None
-        )
-        number = NO_RANK if placed is None else placed.rank if placed.has_number else IMPOSSIBLE
-        if placed is None and (command := self._command()):
-            number = command.rank
-        known = self._ranks.get(placed.rank if placed else NO_RANK)
         # Only its number is stored: the end of this connection is not the end of the rank.
-        peer.rank = number
-        if known is None and placed is not None:
+        if who.get("rank") is None:
+            peer.rank = self._command_rank()
+            return
+        placed = self._placed(who["rank"], local_rank=who.get("local_rank") or 0)
+        peer.rank = placed.rank if placed.has_number else IMPOSSIBLE
+        if placed.rank not in self._ranks:
             placed.visible, placed.pid = who.get("visible"), who["pid"]
             self._ranks[placed.rank] = placed
             self._running(placed, at=time.time())
 
-    def _command(self) -> Rank | None:
-        """Return the rank that is the replica's command: processes without a RANK of their own belong to it."""
-        return next((one for one in self._ranks.values() if one.is_command), None)
+    def _command_rank(self) -> int:
+        """Return the rank that the replica's command is, to which processes without a RANK belong; else NO_RANK."""
+        return next((one.rank for one in self._ranks.values() if one.is_command), NO_RANK)
 
     def _placed(self, number: int, *, local_rank: int, world_size: int | None = None) -> Rank:
         if not (self._is_elastic and self._expected):
@@ -265,8 +261,7 @@ class Ranks:
         if number in self._reporting:
             return
         for one in printed.read(text):
-            self._outbox.point(number, point=[time.time(), one.step, one.numbers()])
-            self.alone.stepped(number)
+            self._add_point(number, [time.time(), one.step, one.numbers()])
 
     def take_scalars(self, pid: int | None, point: list[Any]) -> None:
         """Take a point of an event file, for the rank that its process is or belongs to; else for the first rank.
@@ -280,17 +275,18 @@ class Ranks:
                 break
             above = linux.parent(above)
         first = self._expected.start if self._expected else NO_RANK
-        rank = owners.get(above or 0, first)
-        self._outbox.point(rank, point=point)
-        self.alone.stepped(rank)
+        self._add_point(owners.get(above or 0, first), point)
 
     def _point(self, peer: Peer, point: list[Any]) -> None:
         if isinstance(peer.rank, int):
             self._reporting |= set(self._expected) if peer.rank == NO_RANK else {peer.rank}
         if isinstance(peer.rank, int) and peer.rank != IMPOSSIBLE:
             point[2] = {str(name): value for name, value in point[2].items() if _is_number(value)}
-            self._outbox.point(peer.rank, point=point)
-            self.alone.stepped(peer.rank)
+            self._add_point(peer.rank, point)
+
+    def _add_point(self, rank: int, point: list[Any]) -> None:
+        self._outbox.point(rank, point=point)
+        self._alone.stepped(rank)
 
     def _gone(self, peer: Peer) -> None:
         for fd in peer.fds:

@@ -101,9 +101,9 @@ def apply(missing: list[str]) -> None:
 
 @contextlib.contextmanager
 def _without_hurry() -> Iterator[None]:
-    """Let transactions idle: between two statements Django draws the tables anew, for seconds on a busy machine.
+    """Lift the limit on idle transactions: between two statements Django renders its models, which may take seconds.
 
-    Elsewhere an idle one belongs to a process that was stopped (common/addresses.py).
+    Elsewhere an idle transaction belongs to a process that was stopped (common/addresses.py).
     """
     with connections["default"].cursor() as cursor:
         cursor.execute("SET idle_in_transaction_session_timeout = 0")

@@ -3,6 +3,8 @@
 Locally the next attempt continues with them; in a pod they are gone with it.
 """
 
+from dataclasses import dataclass, replace
+
 from common.errors import InvalidInput, Problem
 from common.text import format_bytes
 
@@ -13,23 +15,41 @@ MOST_NAMES = 5
 MOST_CHARACTERS = 200  # of a path
 
 
-def note(item: Item, *, replica: str) -> str:
-    """Return the note about one replica ("worker-0") behind ABOUT. Raises InvalidInput naming what cannot be read."""
+@dataclass(frozen=True)
+class Files:
+    """What a replica wrote into its working folder. Without `attempt` it is lost."""
+
+    count: int
+    size: int  # bytes
+    names: list[str]  # some of them
+    attempt: int | None = None  # that wrote what this one continues with
+    left: int = 0  # files that could not be moved
+
+
+def read(item: Item) -> Files:
+    """Return what an item says. Raises InvalidInput naming what cannot be read."""
     about = next((name for name in ("carried", "lost") if name in item.fields), "")
     given = item.fields.get(about)
     if not isinstance(given, dict):
         raise InvalidInput(Problem("folder", None, "must have what was carried over or lost"))
     part = Item(f"folder.{about}", given)
-    files, names = part.number("files"), _names(given.get("names"))
-    words = f"{files} file{'' if files == 1 else 's'} ({format_bytes(part.number('bytes'))})"
-    listed = ", ".join(names) + (f" and {files - len(names)} more" if files > len(names) else "")
+    files = Files(part.number("files"), part.number("bytes"), _names(given.get("names")))
     if about == "lost":
+        return files
+    return replace(files, attempt=part.number("attempt", 1), left=part.optional("left", 0) or 0)
+
+
+def note(files: Files, *, replica: str) -> str:
+    """Return the note about one replica ("worker-0"), without ABOUT."""
+    words = f"{files.count} file{'' if files.count == 1 else 's'} ({format_bytes(files.size)})"
+    more = files.count - len(files.names)
+    listed = ", ".join(files.names) + (f" and {more} more" if more > 0 else "")
+    if files.attempt is None:
         kept = "What is written to muster.checkpoints() or to a volume is kept"
-        are = "is" if files == 1 else "are"
+        are = "is" if files.count == 1 else "are"
         return f"{words} that {replica} wrote there {are} gone with its pod: {listed}. {kept}"
-    left = part.optional("left", 0) or 0
-    rest = f"; {left} more could not be moved and stay in the folder of that attempt" if left else ""
-    return f"{replica} continues with {words} of attempt {part.number('attempt', 1)}: {listed}{rest}"
+    rest = f"; {files.left} more could not be moved and stay in the folder of that attempt" if files.left else ""
+    return f"{replica} continues with {words} of attempt {files.attempt}: {listed}{rest}"
 
 
 def _names(given: object) -> list[str]:

@@ -41,9 +41,14 @@ RESERVED_ENV = frozenset(
 
 def resolve(spec: JobSpec, given: frozenset[str]) -> JobSpec:
     """Write down that a single process is not distributed: jobs from before this was a choice are, and stay so."""
-    if spec.nodes > 1 or "helper_command" in spec.options:
+    if _has_others(spec):
         return spec
     return replace(spec, options={_shapes.DISTRIBUTED.name: 0, **spec.options})
+
+
+def _has_others(spec: JobSpec) -> bool:
+    """Whether the job has more than one process."""
+    return spec.nodes > 1 or "helper_command" in spec.options
 
 
 def problems(spec: JobSpec) -> list[Problem]:
@@ -74,9 +79,7 @@ def more_ranks(count: int) -> str:
 def roles(spec: JobSpec) -> tuple[Role, ...]:
     """Return `worker`, whose success is the job's, and `helper` where there is a second command."""
     meeting = Endpoint(Host("worker", 0), Port("rendezvous", PORT))
-    is_distributed = (
-        spec.nodes > 1 or "helper_command" in spec.options or spec.options.get(_shapes.DISTRIBUTED.name, 1) == 1
-    )
+    is_distributed = _has_others(spec) or spec.options.get(_shapes.DISTRIBUTED.name, 1) == 1
     env_of_torch: dict[str, Value] = {
         "RANK": FirstRank(), "LOCAL_RANK": "0", "WORLD_SIZE": str(spec.nodes), "LOCAL_WORLD_SIZE": "1",
         "MASTER_ADDR": meeting.host, "MASTER_PORT": meeting.port,

@@ -104,11 +104,7 @@ def wrap(command: Sequence[str]) -> tuple[str, ...]:
     An interpreter that is named by its path or version, or started with flags, runs torchrun itself:
     `.venv/bin/python -O X` becomes `.venv/bin/python -O -m torch.distributed.run X`.
     """
-    if (
-        is_torchrun(command)
-        or _launchers.complaint(command)
-        or not _launchers.PYTHON.match(os.path.basename(command[0]))
-    ):
+    if not _is_python(command) or _launchers.complaint(command):
         return tuple(command)
     at = _launchers.behind_flags(command)
     flags, words = [flag for flag in command[1:at] if flag not in _PASSED_BY_TORCHRUN], list(command[at:])
@@ -127,9 +123,13 @@ def is_alone(spec: JobSpec) -> bool:
         spec.nodes == spec.nproc_per_node == 1
         and spec.min_nodes is None
         and not spec.options.get(_shapes.DISTRIBUTED.name)
-        and _launchers.PYTHON.match(os.path.basename(spec.command[0])) is not None
-        and not is_torchrun(spec.command)
+        and _is_python(spec.command)
     )
+
+
+def _is_python(command: Sequence[str]) -> bool:
+    """Whether a command starts Python with something else than torchrun."""
+    return _launchers.PYTHON.match(os.path.basename(command[0])) is not None and not is_torchrun(command)
 
 
 def without_local_rendezvous(command: Sequence[str], *, nodes: int) -> tuple[str, ...]:
@@ -189,10 +189,9 @@ def _counts(flags: Mapping[str, str]) -> dict[str, int]:
 
 
 def problems(spec: JobSpec) -> list[Problem]:
-    base = os.path.basename(spec.command[0])
     if words := _launchers.complaint(spec.command):
         return [Problem("command", " ".join(spec.command), words)]
-    if _launchers.PYTHON.match(base) and not is_torchrun(spec.command) and not is_alone(spec):
+    if _is_python(spec.command) and not is_alone(spec):
         return [
             Problem("command", " ".join(spec.command), "torchrun starts a script or a module; write the code to a file")
         ]

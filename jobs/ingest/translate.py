@@ -94,7 +94,7 @@ class RowChanges:
     unexpected_lines: int = 0  # their lines, in the launcher's stream
     nodes: dict[str, Any] | None = None  # of the framework's own cluster, if the batch reports them
     alone: tuple[int, ...] = ()  # ranks that train without having met the others
-    folder: Item | None = None  # what the replica carried over into its working folder, or lost there
+    folder: working_folders.Files | None = None  # what the replica carried over into its working folder, or lost there
     cut: tuple[str, str] | None = None  # how a note begins, and the rest, if a budget left no room for all text
     stored_bytes: int = 0
 
@@ -155,8 +155,7 @@ class _Reading:
         self.changes.has_replica_end |= item.fields.get("state") in ENDED
 
     def _folder(self, item: Item) -> None:
-        working_folders.note(item, replica="")  # before anything is written: it may be refused
-        self.changes.folder = item
+        self.changes.folder = working_folders.read(item)
 
     def _alone(self, item: Item) -> None:
         self.changes.alone = lonely_ranks.read(item)

@@ -98,7 +98,7 @@ class JobRow:
 
     @property
     def share(self) -> float:
-        return min(100.0, 100 * (self.running + self.ended) / (self.world or 1))
+        return 100 * (self.running + self.ended) / (self.world or 1)
 
     @property
     def headline(self) -> str:

@@ -84,16 +84,16 @@ def test_an_abort_while_an_exception_ends_the_process_is_explained_by_it() -> No
     assert not blame(at_once, signal=6).is_connection_error
 
 
-def test_a_traceback_on_stdout_counts_if_stderr_has_none() -> None:
-    found = blame(lines("warning"), stdout=lines("step\n" + FRAMES + CLOSED))
+def test_a_traceback_between_lines_of_the_other_stream_counts() -> None:
+    found = blame(lines("step\n" + FRAMES + CLOSED))
     assert (found.error_at, found.is_connection_error) == (1.0, True)
 
 
 class TestLastWords:
     """The last lines of a failed rank that are sent along, so that its log need not be read."""
 
-    def words(self, text, stdout="", *, signal=None, ended_at=0.0):
-        return last_words(lines(text), lines(stdout) if stdout else [], ended_at=ended_at, signal=signal)
+    def words(self, text, *, signal=None, ended_at=0.0):
+        return last_words(lines(text), ended_at=ended_at, signal=signal)
 
     def test_the_last_exception_chain_is_sent_from_its_first_cause_on(self) -> None:
         text = (
@@ -107,9 +107,10 @@ class TestLastWords:
         )
         assert self.words(text)["traceback"] == FRAMES + "ValueError: boom" + CAUSED + FRAMES + "TrainingError: step"
 
-    def test_a_traceback_on_stdout_is_sent_if_stderr_has_none(self) -> None:
-        found = self.words("warning", "step\n" + FRAMES + "ValueError: boom")
-        assert found["traceback"].endswith("ValueError: boom") and found["stderr"] == "warning"
+    def test_a_traceback_between_lines_of_the_other_stream_is_sent(self) -> None:
+        text = "warning\nstep\n" + FRAMES + "ValueError: boom"
+        found = self.words(text)
+        assert found["traceback"].endswith("ValueError: boom") and found["stderr"] == text
 
     def test_the_line_that_names_a_failed_thread_is_sent_too(self) -> None:
         found = self.words("Exception in thread Thread-3:\n" + FRAMES + "ValueError: boom")
@@ -121,7 +122,7 @@ class TestLastWords:
         assert self.words(text, signal=None, ended_at=40.0)["traceback"] != ""
 
     def test_the_last_words_are_bounded(self) -> None:
-        found = self.words(FRAMES + "x" * 10**6 + "\n" + "ü" * 2000 * 400, "y" * 10**6)
+        found = self.words(FRAMES + "x" * 10**6 + "\n" + "ü" * 2000 * 400 + "\n" + "y" * 10**6)
         assert sum(map(len, found.values())) < 40_000
 
 
@@ -143,13 +144,13 @@ def test_a_traceback_within_one_large_piece_is_kept_too() -> None:
     tail = Tail()
     text = ("step\n" * 50 + FRAMES + "ValueError: boom\n" + "buffered\n" * 20_000).encode()
     tail.add(text, count=text.count(b"\n"), at=1.0)
-    found = last_words([*tail.error(), *tail.lines()], [], ended_at=1.0, signal=None)
+    found = last_words([*tail.error(), *tail.lines()], ended_at=1.0, signal=None)
     assert "ValueError: boom" in found["traceback"]
 
 
 def test_the_warning_about_a_name_is_sent_however_far_above_the_error_it_was_printed() -> None:
     text = NO_NAME + "frame #0: c10::Error\n" * 60 + FRAMES + CANNOT_CONNECT.format("no-such-host")
-    sent = last_words(lines(text), [], ended_at=99.0, signal=None)["stderr"].split("\n")
+    sent = last_words(lines(text), ended_at=99.0, signal=None)["stderr"].split("\n")
     assert sent[0] == NO_NAME.strip() and sent[-1].endswith("(no-such-host, 12399).")
     text = NO_NAME + "frame #0: c10::Error\n" * 60 + FRAMES + CANNOT_CONNECT.format("worker-0")
-    assert "gai error" not in last_words(lines(text), [], ended_at=99.0, signal=None)["stderr"]
+    assert "gai error" not in last_words(lines(text), ended_at=99.0, signal=None)["stderr"]

@@ -59,11 +59,11 @@ from monarch.actor import Actor, current_rank, endpoint, this_host
 class Worker(Actor):
     @endpoint
     def hello(self):
-        rank = str(current_rank().rank)
+        rank, stdout = str(current_rank().rank), os.fstat(1).st_ino
         os.environ.update(RANK=rank, LOCAL_RANK=rank, WORLD_SIZE="2")
-        time.sleep(1)
+        while os.fstat(1).st_ino == stdout:  # until its output is a rank's
+            time.sleep(0.05)
         print("hello from", rank, flush=True)
-        time.sleep(1)
 this_host().spawn_procs({"gpus": 2}).spawn("workers", Worker).hello.call().get()
 """
 

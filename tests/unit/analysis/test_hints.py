@@ -1,4 +1,4 @@
-"""What to change after errors that do not say it: the messages are those that torch, JAX and Ray raise."""
+"""Messages that torch, JAX and Ray raise, and the hint that is shown below each."""
 
 import pytest
 

@@ -8,7 +8,7 @@ from jobs.core.batch import Item
 
 
 def note(**fields) -> str:
-    return working_folders.note(Item("folder", fields), replica="worker-0")
+    return working_folders.note(working_folders.read(Item("folder", fields)), replica="worker-0")
 
 
 def test_files_that_went_on_are_counted_and_named():
