@@ -10,6 +10,7 @@
 `guards` names the files and folders of the product that a test guards. A ledger in the user's cache folder keeps
 the digest of each test's guards when it last passed (soak.py): `--size soak` goes on with those that have not passed
 with what is there now, and `--size all` runs those whose guards a change touched. Tests of CI with guards are in it, too.
+`soak(repeats=True)` is one more round of a race whose first round is in `all`: only the size soak runs it.
 """
 
 import time
@@ -45,7 +46,10 @@ def pytest_configure(config):
         "markers", "ci(guards): not in the quick size, and in ci only if what it guards was changed"
     )
     config.addinivalue_line("markers", "full: only in the size all")
-    config.addinivalue_line("markers", "soak(guards): only in the size soak, and in all if what it guards was changed")
+    config.addinivalue_line(
+        "markers",
+        "soak(guards, repeats): only in the size soak, and in all if what it guards was changed and it repeats no other test",
+    )
 
 
 def pytest_report_header(config):

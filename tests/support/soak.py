@@ -85,8 +85,9 @@ def files(paths: Iterable[str]) -> list[str]:
 
 def stale(items: Iterable[pytest.Item], ledger: Ledger) -> list[pytest.Item]:
     """Return soak tests whose guards differ from when they last passed here; of those that never did, the ones whose
-    guards were changed since the main branch."""
-    found = [item for item in items if item.get_closest_marker("soak") and not ledger.holds(item)]
+    guards were changed since the main branch. Repetitions of a test are not among them."""
+    marked = [item for item in items if (mark := item.get_closest_marker("soak")) and not mark.kwargs.get("repeats")]
+    found = [item for item in marked if not ledger.holds(item)]
     touched = changed()
     return [item for item in found if item.nodeid in ledger.passed or touched & set(files(guards(item)))]
 

@@ -14,6 +14,7 @@ from tests.cluster.node.trace import NOTHING, cable_in, kernel, trace
 from tests.process.embedded.world import ROOT, processes_naming
 from tests.support.patience import until
 
+SOAK = pytest.mark.soak(guards=("bin", "embedded", "rig", "agent/frameworks", "jobs/frameworks"))
 OTHERS = (
     "DATABASE_URL",
     "REDIS_URL",
@@ -32,8 +33,14 @@ def env(tmp_path: Path) -> dict[str, str]:
     return {**kept, "MUSTER_DATA_DIR": str(tmp_path / "data")}
 
 
-@pytest.mark.full
-@pytest.mark.parametrize(("framework", "replicas", "ranks"), [("torchrun", 2, 4), ("ray", 3, 0), ("monarch", 3, 4)])
+@pytest.mark.parametrize(
+    ("framework", "replicas", "ranks"),
+    [
+        pytest.param("torchrun", 2, 4, marks=pytest.mark.full),
+        pytest.param("ray", 3, 0, marks=SOAK),
+        pytest.param("monarch", 3, 4, marks=SOAK),
+    ],
+)
 def test_the_demo_runs_on_real_pods_once_and_leaves_nothing_behind(env, tmp_path, framework, replicas, ranks):
     need_node()
     settings = kernel()

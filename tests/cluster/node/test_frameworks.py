@@ -29,8 +29,10 @@ def test_a_killed_replica_of_each_role_is_named(pods, framework, replica):
     framework_jobs.names_the_replica_that_was_killed(pods, framework, replica)
 
 
-@pytest.mark.soak(guards=GUARDS)
-@pytest.mark.parametrize("number", range(ROUNDS))
+@pytest.mark.parametrize(
+    "number",
+    [pytest.param(number, marks=pytest.mark.soak(guards=GUARDS, repeats=number > 0)) for number in range(ROUNDS)],
+)
 def test_jobs_of_all_frameworks_run_beside_each_other_on_one_node(pods, number):
     jobs = [framework_jobs.start(pods, name, nodes=1) for name in BESIDE]
     for job in jobs:

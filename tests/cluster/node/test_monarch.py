@@ -11,6 +11,10 @@ from tests.support.monarch_operator import NEW, Operator, defined
 from tests.support.patience import until
 from tests.system.stack.test_monarch import SCRIPT, WAITS
 
+SOAK = pytest.mark.soak(
+    guards=("agent/frameworks", "jobs/frameworks", "jobs/clusters/kubernetes", "requirements/dev.lock")
+)
+
 
 @pytest.mark.ci(guards=GUARDS)
 def test_a_script_finds_its_hosts_in_the_clusters_own_api(pods):
@@ -32,7 +36,7 @@ def test_a_script_finds_its_hosts_in_the_clusters_own_api(pods):
     assert pods.of(job) == []
 
 
-@pytest.mark.full
+@SOAK
 def test_a_second_job_with_the_same_mesh_starts_when_the_first_ones_pods_are_gone(pods):
     asked = {"command": ["python3", "train.py"], "framework": "monarch", "nodes": 1, "fields": {"mesh_name": "shared"}}
     first = pods.submit(WAITS, **asked)
@@ -45,7 +49,7 @@ def test_a_second_job_with_the_same_mesh_starts_when_the_first_ones_pods_are_gon
     assert "ran on ['shared-0']" in pods.text(second)
 
 
-@pytest.mark.full
+@SOAK
 def test_the_hosts_of_an_operators_mesh_end_with_the_job_and_start_once(pods):
     asked = {
         "command": ["python3", "train.py"], "framework": "monarch", "nodes": 2,

@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.digits import assert_trained
 
+SOAK = pytest.mark.soak(guards=("agent/output", "agent/ranks", "jobs/clusters/kubernetes", "jobs/core"))
 WAITS = """
 import os, time
 import torch.distributed as dist
@@ -124,7 +125,7 @@ def test_a_container_killed_as_a_whole_fails_with_that_signal(pods):
     assert "SIGKILL (9)" in ended.message, ended.message
 
 
-@pytest.mark.full
+@SOAK
 def test_a_manually_deleted_pod_ends_the_whole_attempt_and_the_next_one_runs(pods):
     job = pods.submit(WAITS, nodes=2, max_retries=1)
     pods.until_line(job, "ready", times=2)
@@ -133,7 +134,7 @@ def test_a_manually_deleted_pod_ends_the_whole_attempt_and_the_next_one_runs(pod
     assert len(pods.of(job)) == 2
 
 
-@pytest.mark.full
+@SOAK
 def test_a_manually_deleted_service_ends_the_attempt_and_the_next_one_has_its_own(pods):
     job = pods.submit(WAITS, nodes=2, max_retries=1)
     pods.until_line(job, "ready", times=2)
@@ -145,7 +146,7 @@ def test_a_manually_deleted_service_ends_the_attempt_and_the_next_one_has_its_ow
     assert owners == {successor["metadata"]["uid"]}
 
 
-@pytest.mark.full
+@SOAK
 def test_the_last_line_of_a_pod_deleted_as_it_exits_is_in_the_log(pods):
     job = pods.submit(TALKS)
     pods.until_line(job, "about to talk")
@@ -173,7 +174,7 @@ def test_a_rank_out_of_memory_is_named_and_its_earlier_output_is_kept(pods):
     assert "memory" in ended.message
 
 
-@pytest.mark.full
+@SOAK
 def test_torch_dynamo_and_data_loaders_work_on_a_read_only_root_as_an_ordinary_user(pods):
     job = pods.submit(LOADS)
     ended = pods.until_phase(job, "succeeded", "failed")

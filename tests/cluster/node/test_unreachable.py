@@ -8,6 +8,7 @@ import pytest
 
 from tests.support.patience import until
 
+SOAK = pytest.mark.soak(guards=("agent/output", "agent/wire", "jobs/clusters/kubernetes"))
 TALKS_TWICE = """
 import os, pathlib, time
 for number in range(300):
@@ -53,7 +54,7 @@ def die_at(marks: Path, point: str) -> None:
     until((marks / point).exists, seconds=600)
 
 
-@pytest.mark.full
+@SOAK
 def test_pods_that_never_reach_the_control_plane_and_pods_that_lose_it(pods):
     """Both at once, because a silent pod's log is read only after a minute."""
     lost = _loses_its_way(pods)
@@ -104,7 +105,7 @@ def _loses_its_way(pods):
     return job
 
 
-@pytest.mark.full
+@SOAK
 def test_unsent_lines_of_a_container_killed_as_a_whole_are_not_lost(pods):
     """As the OOM killer does on newer kernels: the agent and its ranks end at once, with batches left in the spool."""
     job = pods.in_image(TALKS_TWICE, queue="gated", nodes=1, nproc_per_node=1)

@@ -1,5 +1,6 @@
 """/jobs/<id>/logs"""
 
+import html
 import re
 
 import pytest
@@ -92,6 +93,14 @@ def test_the_download_has_every_line_with_time_and_rank(owner, job):
 
 def test_an_invalid_cursor_starts_at_the_end_again(owner, job, htmx):
     assert len(lines(htmx(owner, f"/jobs/{job.pk}/logs?cursor=garbage", "log-tail").text)) == 80
+
+
+def test_log_and_history_say_that_their_times_are_in_utc(owner, job):
+    page = owner.get(f"/jobs/{job.pk}").text
+    assert re.search(r'id="log-title">Log</h2><span class="faint" title="[^"]+">UTC</span>', page)
+    assert re.search(r"<h2>History</h2>.*; times in UTC</span>", page)
+    first = re.search(r'href="([^"]+)"[^>]*title="Read from the first line"', page)
+    assert re.search(r"</b> from \d\d:\d\d:\d\d UTC on", owner.get(html.unescape(first[1])).text)
 
 
 def test_a_job_without_lines_shows_a_message(owner, lab):

@@ -12,6 +12,9 @@ from jobs.frameworks.monarch import BOOTSTRAP
 from tests.process.agent.bench import Bench
 from tests.support.patience import PATIENCE_SECONDS
 
+SOAK = pytest.mark.soak(guards=("agent/frameworks", "agent/ranks", "requirements/dev.lock"))
+
+
 pytestmark = pytest.mark.ci
 
 BIN = str(Path(sys.executable).parent)
@@ -80,7 +83,7 @@ class Meshes:
         return self.bench.control_plane.of("controller-0").texts()
 
 
-@pytest.mark.full  # tests/system/stack/test_monarch.py
+@SOAK
 def test_a_script_attaches_to_the_hosts_of_its_mesh_with_the_jobs_numbers(bench: Bench) -> None:
     meshes = Meshes(bench)
     text = meshes.ended()
@@ -93,7 +96,7 @@ def test_a_script_attaches_to_the_hosts_of_its_mesh_with_the_jobs_numbers(bench:
     assert bench.carriers() == []
 
 
-@pytest.mark.full
+@SOAK
 def test_an_actor_that_gets_a_rank_is_seen_by_itself(bench: Bench) -> None:
     meshes = Meshes(bench, then="workers.become.call(2).get()\nworkers.train.call().get()\nhosts.shutdown().get()")
     text = meshes.ended()
@@ -108,7 +111,7 @@ def test_an_actor_that_gets_a_rank_is_seen_by_itself(bench: Bench) -> None:
         assert states[-1]["state"] == "succeeded" and any(one.get("pid") for one in states), states
 
 
-@pytest.mark.full
+@SOAK
 def test_the_controllers_exception_is_its_end_and_actors_left_alive_leave_no_process(bench: Bench) -> None:
     meshes = Meshes(bench, hosts=1, then="raise ValueError('the data ran out')")
     text = meshes.ended()
@@ -117,7 +120,7 @@ def test_the_controllers_exception_is_its_end_and_actors_left_alive_leave_no_pro
     assert bench.carriers() == []
 
 
-@pytest.mark.full
+@SOAK
 def test_what_the_job_does_not_have_is_named(bench: Bench) -> None:
     meshes = Meshes(bench, hosts=1, command="python3 train.py --num_hosts=3")
     text = "\n".join(meshes.ended())

@@ -12,6 +12,9 @@ from tests.process.agent.bench import ENDED, Bench
 from tests.support.fake_control_plane import FakeControlPlane, Received
 from tests.support.patience import PATIENCE_SECONDS
 
+SOAK = pytest.mark.soak(guards=("agent/frameworks", "agent/ranks", "requirements/dev.lock"))
+
+
 pytestmark = pytest.mark.ci
 
 BIN = str(Path(sys.executable).parent)
@@ -93,7 +96,7 @@ def test_a_driver_finds_its_own_cluster_and_tasks_run_on_its_workers(bench: Benc
     assert not any(line.startswith(("task ", ":")) for line in text), text
 
 
-@pytest.mark.full
+@SOAK
 def test_a_node_whose_agents_start_slowly_still_joins(bench: Bench, tmp_path: Path) -> None:
     """As on a busy machine or with packages on a slow volume: Ray's raylet aborts after 15 s without their ports."""
     (tmp_path / "sitecustomize.py").write_text(SLOW)
@@ -103,7 +106,7 @@ def test_a_node_whose_agents_start_slowly_still_joins(bench: Bench, tmp_path: Pa
     assert "nodes 2 cpus 1.0" in text
 
 
-@pytest.mark.full
+@SOAK
 def test_a_driver_that_fails_and_leaves_actors_alive_leaves_no_process_and_no_files(bench: Bench) -> None:
     then = """
 @ray.remote(num_cpus=0, lifetime="detached", name="left")
@@ -128,7 +131,7 @@ raise ValueError("the data ran out")
     assert not any(path.exists() for path in temps)
 
 
-@pytest.mark.full
+@SOAK
 def test_a_stop_reaches_the_driver_while_its_cluster_is_up(bench: Bench) -> None:
     then = """
 import signal
@@ -155,7 +158,7 @@ while True:
     assert cluster.code == 0
 
 
-@pytest.mark.full
+@SOAK
 def test_requests_that_no_node_can_hold_are_named_while_the_driver_waits(bench: Bench) -> None:
     then = """
 import psutil
@@ -182,7 +185,7 @@ time.sleep(600)
     assert bench.carriers() == []
 
 
-@pytest.mark.full
+@SOAK
 def test_two_clusters_on_one_machine_never_meet(bench: Bench, tmp_path: Path, pyz: Path) -> None:
     plane = FakeControlPlane()
     plane.up()
@@ -216,7 +219,7 @@ def test_a_worker_waits_for_its_head_and_can_be_stopped_meanwhile(bench: Bench) 
     assert bench.status()["state"] in ENDED
 
 
-@pytest.mark.full
+@SOAK
 def test_a_process_that_ray_gives_a_rank_is_a_rank_of_its_replica(bench: Bench) -> None:
     """Ray Train does what Member does: it sets these variables in an actor's process that already runs."""
     then = """

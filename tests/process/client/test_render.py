@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 import re
-from datetime import datetime, timedelta, timezone
+import time
+from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 from hypothesis import given
@@ -16,6 +17,7 @@ from muster.render import (
     UNLIMITED,
     Terminal,
     ago,
+    clock,
     duration,
     inert,
     printable,
@@ -163,3 +165,13 @@ def test_an_inert_line_has_no_control_characters(text: str) -> None:
 
     assert STEERING.search(shown) is None
     assert inert(shown) == shown
+
+
+def test_a_time_is_in_the_readers_zone_and_names_it(monkeypatch):
+    moment = datetime(2026, 7, 28, 4, 5, 6, tzinfo=UTC)
+    monkeypatch.setenv("TZ", "EST5")
+    time.tzset()
+    assert clock(moment) == "2026-07-27 23:05:06 EST"
+    monkeypatch.undo()
+    time.tzset()
+    assert clock(None) == ""

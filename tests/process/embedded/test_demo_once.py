@@ -19,14 +19,15 @@ from tests.process.embedded.world import ROOT, environ, processes_naming
 from tests.support.patience import until
 
 GUARDS = ("bin", "embedded", "docs/demo.md", "requirements/demo.lock")
+SOAK = pytest.mark.soak(guards=(*GUARDS, "agent/frameworks", "jobs/frameworks"))
 
 
 @pytest.mark.parametrize(
     ("options", "replicas", "ranks"),
     [
         pytest.param([], 2, 4, marks=pytest.mark.full, id="torchrun"),
-        pytest.param(["--framework", "ray"], 3, 0, marks=pytest.mark.full, id="ray"),
-        pytest.param(["--framework", "monarch"], 3, 4, marks=pytest.mark.full, id="monarch"),
+        pytest.param(["--framework", "ray"], 3, 0, marks=SOAK, id="ray"),
+        pytest.param(["--framework", "monarch"], 3, 4, marks=SOAK, id="monarch"),
         pytest.param(["--light"], 4, 4, marks=pytest.mark.ci(guards=GUARDS), id="plain"),
     ],
 )

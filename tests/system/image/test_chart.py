@@ -33,6 +33,8 @@ from tests.system.image.installed import (
 )
 from tests.system.image.readme import lines
 
+SOAK = pytest.mark.soak(guards=("Dockerfile", "helm", "deploy", "requirements/server.lock", "controlplane/operations"))
+
 
 @pytest.mark.ci(
     guards=["Dockerfile", "helm", "deploy", "requirements/server.lock", "docs/helm.md", "controlplane/operations"]
@@ -73,7 +75,7 @@ def test_the_readmes_lines_install_it_and_jobs_run_through_an_upgrade(installed,
     }
 
 
-@pytest.mark.full
+@SOAK
 def test_jobs_run_through_a_rollback_and_the_loss_of_every_pod(installed, context):
     _empty(installed)
     push(installed, context)
@@ -101,7 +103,7 @@ def test_jobs_run_through_a_rollback_and_the_loss_of_every_pod(installed, contex
     installed.helm("uninstall", "muster", "--wait")
 
 
-@pytest.mark.full
+@SOAK
 def test_it_is_restored_after_its_volumes_were_lost_while_a_job_runs(installed, context):
     """By the lines of docs/backup.md. The Secret is still there, as `helm uninstall` leaves it."""
     backup, key, old_keys, _, restore = [

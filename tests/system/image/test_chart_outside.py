@@ -41,7 +41,9 @@ from tests.system.image.installed import (
     run_sample_job,
 )
 
-pytestmark = pytest.mark.full
+pytestmark = pytest.mark.soak(
+    guards=("Dockerfile", "helm", "deploy", "requirements/server.lock", "controlplane/operations")
+)
 HALF_MADE = """
     migrations.RunSQL("CREATE TABLE queues_half_made (id integer)"),
     migrations.RunSQL("ALTER TABLE queues_queue ADD COLUMN name text"),

@@ -23,7 +23,7 @@ from tests.support.patience import PATIENCE_SECONDS, until
 from tests.system.image.installed import CHOSEN, PROCESSES
 from tests.system.image.readme import commands, lines
 
-pytestmark = pytest.mark.full
+pytestmark = pytest.mark.soak(guards=("Dockerfile", "docker-compose.yml", "deploy", "requirements/server.lock"))
 
 
 class Compose:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.system.image.conftest import MARK, REVISION
 
-pytestmark = pytest.mark.full
+pytestmark = pytest.mark.soak(guards=("Dockerfile", "deploy", "requirements/server.lock"))
 MOST_BYTES = 450e6
 SECRETS = re.compile(r"/\.env$|/\.muster/|/\.git/|/secret_key$|\.kubeconfig$")
 BUILDERS = re.compile(

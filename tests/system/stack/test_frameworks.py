@@ -27,7 +27,7 @@ def test_it_is_suspended_and_resumed(muster, framework):
     framework_jobs.goes_on_after_a_suspension(muster, framework)
 
 
-@pytest.mark.full
+@pytest.mark.soak(guards=("agent", "jobs/frameworks", "jobs/clusters/local", "jobs/core"))
 @pytest.mark.parametrize(("framework", "replica"), EVERY_REPLICA)
 def test_a_killed_replica_of_each_role_is_named(muster, framework, replica):
     framework_jobs.names_the_replica_that_was_killed(muster, framework, replica)
@@ -37,7 +37,7 @@ def test_a_killed_replica_of_each_role_is_named(muster, framework, replica):
     "number",
     [
         pytest.param(0, marks=pytest.mark.full),
-        *(pytest.param(number, marks=pytest.mark.soak(guards=GUARDS)) for number in range(1, ROUNDS)),
+        *(pytest.param(number, marks=pytest.mark.soak(guards=GUARDS, repeats=True)) for number in range(1, ROUNDS)),
     ],
 )
 def test_jobs_of_all_frameworks_run_beside_each_other_without_a_port_in_common(muster, number):

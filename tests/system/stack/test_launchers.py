@@ -8,6 +8,7 @@ import pytest
 
 from tests.system.stack.conftest import ROOT
 
+SOAK = pytest.mark.soak(guards=("docs/launchers.md", "examples", "agent/ranks", "requirements/dev.lock"))
 EPOCHS = 20
 PAUSE_SECONDS = 0.3  # after each epoch, so that the request to suspend arrives before the last one
 REPORT = re.compile(r"^( *)print\(f\"rank .* trained epoch .*\n", re.M)
@@ -34,10 +35,10 @@ def slowed(code: str) -> str:
 @pytest.mark.parametrize(
     "library",
     [
-        pytest.param("Accelerate", marks=[needs("accelerate"), pytest.mark.full]),
+        pytest.param("Accelerate", marks=[needs("accelerate"), SOAK]),
         # On CPUs it compiles the kernel of its communication.
-        pytest.param("DeepSpeed", marks=[needs("deepspeed", "c++", "ninja"), pytest.mark.full]),
-        pytest.param("Lightning", marks=[needs("lightning"), pytest.mark.full]),
+        pytest.param("DeepSpeed", marks=[needs("deepspeed", "c++", "ninja"), SOAK]),
+        pytest.param("Lightning", marks=[needs("lightning"), SOAK]),
     ],
 )
 def test_the_script_of_the_page_goes_on_from_its_checkpoint_when_it_is_resumed(muster, library):
@@ -57,7 +58,7 @@ def test_the_script_of_the_page_goes_on_from_its_checkpoint_when_it_is_resumed(m
     assert {one.name for one in muster.client.metrics(job.id)} >= {"loss"}
 
 
-@pytest.mark.full
+@SOAK
 @needs("accelerate")
 def test_the_example_saves_when_it_is_suspended_and_goes_on_from_there(muster):
     command = ["torchrun", "accelerate_digits.py", "--epochs", "6", "--step-delay", "0.02"]

@@ -2,6 +2,7 @@
 
 import pytest
 
+SOAK = pytest.mark.soak(guards=("jobs/frameworks", "jobs/clusters/local", "agent/ranks"))
 SCRIPT = """
 import os, time
 import torch
@@ -18,7 +19,7 @@ if os.environ["MUSTER_REPLICA"] == "worker-1":
 """
 
 
-@pytest.mark.full
+@SOAK
 def test_a_master_and_workers_reduce_over_all_their_ranks_and_none_is_cut_off(muster):
     fields = {"master_memory": "1Gi", "master_processes": 2}
     job = muster.submit(SCRIPT, nodes=3, nproc_per_node=1, fields=fields)

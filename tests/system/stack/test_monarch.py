@@ -4,6 +4,9 @@ import pytest
 
 from tests.system.stack.conftest import ROOT
 
+SOAK = pytest.mark.soak(guards=("agent/frameworks", "jobs/frameworks", "jobs/clusters/local", "requirements/dev.lock"))
+
+
 # As Monarch's own examples are written, with the defaults of another job: this one's numbers are filled in.
 SCRIPT = """
 import argparse, os, sys, time
@@ -68,7 +71,7 @@ this_host().spawn_procs({"gpus": 2}).spawn("workers", Worker).hello.call().get()
 """
 
 
-@pytest.mark.full
+@SOAK
 def test_ranks_of_a_script_that_uses_only_its_own_host_are_the_controllers(muster):
     job = submit(muster, HERE, nodes=1, nproc_per_node=2)
     assert muster.until_phase(job, "succeeded", "failed").phase == "succeeded"
@@ -77,7 +80,7 @@ def test_ranks_of_a_script_that_uses_only_its_own_host_are_the_controllers(muste
     assert next(iter(muster.client.logs(job.id, rank=1))).text == "hello from 1"
 
 
-@pytest.mark.full
+@SOAK
 def test_each_rank_of_distributed_training_over_a_mesh_is_seen_by_itself(muster):
     command = ["python3", "monarch_digits.py", "--epochs", "2"]
     job = muster.client.submit(
@@ -95,7 +98,7 @@ def test_each_rank_of_distributed_training_over_a_mesh_is_seen_by_itself(muster)
         assert lines.count(f"rank {rank} of 2 on cpu") == 1 and any(line.startswith("step ") for line in lines)
 
 
-@pytest.mark.full
+@SOAK
 def test_the_example_of_actors_shows_each_rank_its_own_lines(muster):
     command = ["python3", "monarch_actors.py", "--rounds", "2", "--points", "1000"]
     job = muster.client.submit(
@@ -129,14 +132,14 @@ FAILS = (
 )
 
 
-@pytest.mark.full
+@SOAK
 def test_the_controllers_exception_is_the_headline(muster):
     job = submit(muster, SCRIPT + "raise ValueError('the data ran out')\n", nodes=1)
     ended = muster.until_phase(job, "succeeded", "failed")
     assert ended.phase == "failed" and "ValueError: the data ran out" in ended.message, ended.message
 
 
-@pytest.mark.full
+@SOAK
 @pytest.mark.parametrize(
     ("how", "headline", "kind"),
     [

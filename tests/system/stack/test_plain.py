@@ -5,6 +5,8 @@ import pytest
 from tests.support.meeting import MEETS as SCRIPT
 from tests.system.stack.conftest import ROOT
 
+SOAK = pytest.mark.soak(guards=("examples", "jobs/frameworks", "agent/frameworks", "requirements/dev.lock"))
+
 
 def test_workers_and_a_helper_meet_and_the_workers_end_the_job(muster):
     job = muster.submit(
@@ -23,7 +25,7 @@ def test_workers_and_a_helper_meet_and_the_workers_end_the_job(muster):
     assert muster.processes(job) == []
 
 
-@pytest.mark.full
+@SOAK
 def test_the_command_line_submits_it_by_the_names_of_its_fields(muster):
     (muster.folder / "train.py").write_text(SCRIPT)
     told = muster.command(
@@ -40,7 +42,7 @@ def test_a_worker_that_fails_is_named_with_its_error(muster):
     assert "the data ran out" in ended.message
 
 
-@pytest.mark.full
+@SOAK
 def test_the_example_for_jax_meets_at_the_coordinator(muster):
     command = ["python", "jax_environment.py"]
     job = muster.client.submit(

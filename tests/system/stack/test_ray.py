@@ -4,6 +4,7 @@ import pytest
 
 from tests.system.stack.conftest import ROOT
 
+SOAK = pytest.mark.soak(guards=("agent/frameworks", "jobs/frameworks", "jobs/clusters/local", "requirements/dev.lock"))
 DRIVER = """
 import os, sys, time
 import ray
@@ -53,7 +54,7 @@ def submit(muster, script: str = DRIVER, **asked):
     return muster.submit(script, command="python train.py", framework="ray", **asked)
 
 
-@pytest.mark.full  # tests/process/agent/test_ray.py has it with less around it
+@SOAK
 def test_tasks_run_on_workers_and_the_drivers_end_is_the_jobs(muster):
     job = submit(muster, nodes=2)
     ended = muster.until_phase(job, "succeeded", "failed")
@@ -67,7 +68,7 @@ def test_tasks_run_on_workers_and_the_drivers_end_is_the_jobs(muster):
     assert (ended.layout, ended.ranks.total) == ("1 head + 2 worker", 0)
 
 
-@pytest.mark.full
+@SOAK
 def test_a_suspended_one_saves_with_its_cluster_and_goes_on_from_there(muster):
     job = submit(muster, WAITS)
     muster.until_line(job, "up")
@@ -85,7 +86,7 @@ def test_a_suspended_one_saves_with_its_cluster_and_goes_on_from_there(muster):
     assert "resumed from step 7" in muster.text(job)
 
 
-@pytest.mark.full
+@SOAK
 def test_a_driver_that_ends_while_tasks_run_has_succeeded_and_ends_them(muster):
     sleeps = "@ray.remote(num_cpus=1)\ndef sleep():\n    time.sleep(3600)\nleft = sleep.remote()\nprint('over', flush=True)\n"
     job = submit(muster, DRIVER + sleeps, nodes=1)
@@ -94,7 +95,7 @@ def test_a_driver_that_ends_while_tasks_run_has_succeeded_and_ends_them(muster):
     assert muster.processes(job) == []
 
 
-@pytest.mark.full
+@SOAK
 def test_the_drivers_exception_is_the_headline(muster):
     job = submit(muster, DRIVER + "raise ValueError('the data ran out')\n", nodes=1)
     ended = muster.until_phase(job, "succeeded", "failed")
@@ -102,7 +103,7 @@ def test_the_drivers_exception_is_the_headline(muster):
     assert "ValueError: the data ran out" in ended.message
 
 
-@pytest.mark.full
+@SOAK
 def test_the_ranks_of_ray_train_are_ranks_like_any_other(muster):
     command = ["python", "ray_digits.py", "--epochs", "2"]
     job = muster.client.submit(
@@ -123,7 +124,7 @@ def test_the_ranks_of_ray_train_are_ranks_like_any_other(muster):
         assert lines.count(f"rank {rank} of 2") == 1 and any(line.startswith("step ") for line in lines)
 
 
-@pytest.mark.full
+@SOAK
 def test_the_example_of_tasks_runs_on_all_workers(muster):
     command = ["python", "ray_tasks.py", "--tasks", "20", "--points", "1000"]
     job = muster.client.submit(command, queue="default", directory=ROOT / "examples", framework="ray", nodes=2)

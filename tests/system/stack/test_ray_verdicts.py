@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+SOAK = pytest.mark.soak(guards=("jobs/analysis", "agent/frameworks", "requirements/dev.lock"))
 BEGIN = """
 import os, signal, sys, time
 import ray
@@ -122,7 +123,7 @@ def ended(muster, script: str, **asked):
     return job, muster.client.job(job.id).first_failure
 
 
-@pytest.mark.full
+@SOAK
 def test_an_error_in_a_task_of_a_task_is_the_verdict_with_its_own_frames(muster):
     job, found = ended(muster, NESTED)
     assert found.headline == "head-0: ValueError: label 17 is outside 0..9", muster.text(job)
@@ -142,7 +143,7 @@ def test_a_failure_of_ray_is_named_with_its_kind(muster, name):
     assert found.kind == case.kind
 
 
-@pytest.mark.full
+@SOAK
 def test_a_killed_raylet_is_named_with_its_worker(muster):
     """The driver may fail first, because it lost its actor."""
     job = muster.submit(BEGIN + ACTOR_WAITS, command="python train.py", framework="ray", nodes=2)

@@ -89,7 +89,13 @@ else:
     assert "Working folder: worker-0 continues with 1 file (6 B) of attempt 1: checkpoint.txt" in notes
 
 
-@pytest.mark.parametrize("count", [pytest.param(1, marks=pytest.mark.full), pytest.param(20, marks=pytest.mark.full)])
+@pytest.mark.parametrize(
+    "count",
+    [
+        pytest.param(1, marks=pytest.mark.full),
+        pytest.param(20, marks=pytest.mark.soak(guards=("jobs/analysis", "agent/ranks"))),
+    ],
+)
 def test_the_first_failing_rank_is_named_although_others_lose_connections(muster, count):
     """Rank 3 of 4 raises; the others fail because it is gone. Rank 3 is named for every job."""
     jobs = [muster.submit(THIRD_RAISES, nodes=2, nproc_per_node=2) for _ in range(count)]

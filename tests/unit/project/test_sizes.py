@@ -22,6 +22,9 @@ def test_whole(): pass
 @pytest.mark.parametrize("number", range(3))
 def test_race(number): pass
 
+@pytest.mark.soak(guards=["jobs/core/lease.py"], repeats=True)
+def test_again(): pass
+
 @pytest.mark.ci(guards=["jobs/core/lease.py"])
 def test_costly(): pass
 
@@ -49,7 +52,7 @@ def run(pytester, monkeypatch):
     def run(*words: str) -> tuple[dict[str, int], str]:
         found = pytester.runpytest_inprocess("-v", "-p", "no:django", "-p", "tests.support.sizes", *words)
         ran = [line for line in found.outlines if "PASSED" in line]
-        names = ("in_ci", "whole", "race", "usual", "costly")
+        names = ("in_ci", "whole", "race", "usual", "costly", "again")
         return {name: sum(f"::test_{name}" in line for line in ran) for name in names}, found.stdout.str()
 
     return run
@@ -58,15 +61,15 @@ def run(pytester, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "expected", "left_out"),
     [
-        ([], {"in_ci": 0, "whole": 0, "race": 0, "usual": 1}, "2 ci, 2 full, 3 soak"),
-        (["--size", "ci"], {"in_ci": 1, "whole": 0, "race": 0, "usual": 1}, "2 full, 3 soak"),
-        (["--size", "all"], {"in_ci": 1, "whole": 1, "race": 0, "usual": 2}, "3 soak"),
+        ([], {"in_ci": 0, "whole": 0, "race": 0, "usual": 1}, "2 ci, 2 full, 4 soak"),
+        (["--size", "ci"], {"in_ci": 1, "whole": 0, "race": 0, "usual": 1}, "2 full, 4 soak"),
+        (["--size", "all"], {"in_ci": 1, "whole": 1, "race": 0, "usual": 2}, "4 soak"),
         (["--size", "soak"], {"in_ci": 0, "whole": 0, "race": 3, "usual": 0}, "2 ci, 2 full"),
     ],
 )
 def test_each_size_runs_its_tests_and_says_what_it_left_out(run, words, expected, left_out):
     ran, said = run(*words)
-    assert ran == {**expected, "costly": int(words[-1:] in (["ci"], ["all"]))}
+    assert ran == {**expected, "costly": int(words[-1:] in (["ci"], ["all"])), "again": int(words[-1:] == ["soak"])}
     assert f"{left_out}\n" in said
 
 
@@ -106,14 +109,15 @@ def test_the_full_run_runs_what_a_change_made_stale_and_says_how_old_the_others_
     ran, said = run("--size", "all")
     assert ran["race"] == 1
     assert (
-        "soak: 1 of 3 run, since what they guard was changed; 1 others passed here 12 to 12 days ago; 1 never ran here"
+        "soak: 1 of 4 run, since what they guard was changed; 1 others passed here 12 to 12 days ago; 2 never ran here"
         in said
     )
 
 
 def test_a_test_that_never_ran_here_is_stale_if_the_change_touched_what_it_guards(run, monkeypatch):
     monkeypatch.setattr(soak, "changed", lambda: frozenset({"jobs/core/lease.py"}))
-    assert run("--size", "all")[0]["race"] == 3
+    ran, _ = run("--size", "all")
+    assert (ran["race"], ran["again"]) == (3, 0), "a repetition is for the size soak"
 
 
 def test_nothing_is_noted_of_a_checkout_with_changes(run, ledger, monkeypatch):
