@@ -98,8 +98,8 @@ def ago(moment: datetime | None, *, now: datetime) -> str:
 
 
 def clock(moment: datetime | None) -> str:
-    """Format a time in the reader's time zone."""
-    return moment.astimezone().strftime("%Y-%m-%d %H:%M:%S") if moment else ""
+    """Format a time in the reader's time zone, and name the zone: pages are in UTC."""
+    return moment.astimezone().strftime("%Y-%m-%d %H:%M:%S %Z") if moment else ""
 
 
 def size(size_bytes: int | None) -> str:
