@@ -10,14 +10,16 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
 
 from ..state import Spec, StateFolder
 
 MARKER = "code-in-place"
+CARRIED = "files-carried"  # what its predecessors left has been moved here
 MOST_FILES = 10_000
 MOST_BYTES = 256 << 30
-MOST_SEEN = 200_000  # files of a folder that are looked at
+MOST_SEEN = 200_000  # files and folders that are looked at
+MOST_DEPTH = 100  # folders within folders: makedirs and rmtree of older Pythons are limited by the stack
 MOST_NAMED = 5
 IGNORED = frozenset({"__pycache__", ".git", ".pytest_cache", ".mypy_cache"})
 
@@ -30,7 +32,11 @@ class Written(NamedTuple):
 
 def mark(folder: StateFolder) -> None:
     """Remember that the code is in place: what changes from now on was written by the job."""
-    with contextlib.suppress(OSError), open(folder.file(MARKER), "w", encoding="ascii"):
+    _touch(folder.file(MARKER))
+
+
+def _touch(path: str) -> None:
+    with contextlib.suppress(OSError), open(path, "w", encoding="ascii"):
         pass
 
 
@@ -46,21 +52,22 @@ def written(place: str) -> List[Written]:
 
 
 def carry(folder: StateFolder, *, spec: Spec) -> Optional[Dict[str, Any]]:
-    """Move the predecessor's files into this replica's folder; return what was done, None if there was nothing."""
-    predecessor = _predecessor(folder, spec=spec)
-    if predecessor is None:
-        return None
-    attempt, place = predecessor
-    found = written(place)
-    if not found:
-        return None
+    """Move the predecessor's files into this replica's folder; return what was done, None if there was nothing.
+
+    A predecessor that was killed while it did this has left some of the files where they were: they follow."""
     moved: List[Written] = []
-    total = 0
-    for one in found:
-        if len(moved) < MOST_FILES and total + one.size <= MOST_BYTES and _move(one.path, place, folder.code):
-            moved.append(one)
-            total += one.size
-    return {**described(moved), "attempt": attempt, "left": len(found) - len(moved)}
+    known: Set[str] = set()  # paths; what a later attempt has replaces what is left of an earlier one
+    total = newest = 0
+    for attempt, place in _predecessors(folder, spec=spec):
+        found = [one for one in written(place) if one.path not in known]
+        known.update(one.path for one in found)
+        newest = newest or (attempt if found else 0)
+        for one in found:
+            if len(moved) < MOST_FILES and total + one.size <= MOST_BYTES and _move(one.path, place, folder.code):
+                moved.append(one)
+                total += one.size
+    _touch(folder.file(CARRIED))
+    return {**described(moved), "attempt": newest, "left": len(known) - len(moved)} if known else None
 
 
 def described(files: List[Written]) -> Dict[str, Any]:
@@ -71,8 +78,9 @@ def described(files: List[Written]) -> Dict[str, Any]:
     }
 
 
-def _predecessor(folder: StateFolder, *, spec: Spec) -> Optional[Tuple[int, str]]:
-    """Return the attempt and the folder of the last replica at this place whose code was in place."""
+def _predecessors(folder: StateFolder, *, spec: Spec) -> Iterator[Tuple[int, str]]:
+    """Yield attempt and folder of replicas at this place whose code was in place, the last one first, back to one that
+    has taken over all of its predecessor's files."""
     run = os.path.dirname(os.path.dirname(folder.path))
     name = f"{spec.role}-{spec.index}"
     for attempt in range(spec.attempt, 0, -1):
@@ -81,8 +89,9 @@ def _predecessor(folder: StateFolder, *, spec: Spec) -> Optional[Tuple[int, str]
         for incarnation in range(newest, -1, -1):
             place = os.path.join(of_attempt, f"{name}.{incarnation}" if incarnation else name)
             if os.path.lexists(os.path.join(place, MARKER)):
-                return attempt, place
-    return None
+                yield attempt, place
+            if os.path.lexists(os.path.join(place, CARRIED)):
+                return
 
 
 def _newest(of_attempt: str, name: str) -> int:
@@ -94,19 +103,24 @@ def _newest(of_attempt: str, name: str) -> int:
 
 
 def _files(top: str) -> Iterator[Written]:
-    seen = 0
-    for folder, folders, names in os.walk(top):
-        links = [one for one in folders if os.path.islink(os.path.join(folder, one))]
-        folders[:] = [one for one in folders if one not in IGNORED]
-        for name in [*names, *links]:
+    seen, folders = 0, [""]
+    while folders:
+        folder = folders.pop()
+        try:
+            names = os.listdir(os.path.join(top, folder))
+        except OSError:  # it may not be read, is gone, or its path is too long
+            continue
+        for name in names:
             seen += 1
             if seen > MOST_SEEN:
                 return
             path = os.path.join(folder, name)
             with contextlib.suppress(OSError):
-                about = os.lstat(path)
-                if stat.S_ISREG(about.st_mode) or stat.S_ISLNK(about.st_mode):
-                    yield Written(os.path.relpath(path, top), about.st_size, about.st_ctime_ns)
+                about = os.lstat(os.path.join(top, path))
+                if stat.S_ISDIR(about.st_mode) and name not in IGNORED and path.count(os.sep) < MOST_DEPTH:
+                    folders.append(path)
+                elif stat.S_ISREG(about.st_mode) or stat.S_ISLNK(about.st_mode):
+                    yield Written(path, about.st_size, about.st_ctime_ns)
 
 
 def _move(path: str, place: str, code: str) -> bool:

@@ -122,3 +122,42 @@ def test_a_working_folder_that_is_a_link_is_left_alone(two: list[StateFolder], t
     os.rename(two[0].code, tmp_path / "elsewhere")
     os.symlink(tmp_path / "elsewhere", two[0].code)
     assert working.carry(two[1], spec=two[1].spec()) is None
+
+
+def test_files_follow_where_the_attempt_between_was_killed_while_it_moved_them(two: list[StateFolder]) -> None:
+    folder = StateFolder(os.path.join(os.path.dirname(os.path.dirname(two[0].path)), "3", "worker-0"))
+    os.makedirs(folder.code)
+    spec = {"run": "42", "attempt": 3, "role": "worker", "index": 0, "command": ["true"]}
+    Path(folder.file("replica.json")).write_text(json.dumps(spec))
+    os.replace(os.path.join(two[0].code, "newest"), os.path.join(two[1].code, "newest"))
+    Path(two[1].code, "newer").write_text("of the second attempt")
+
+    carried = working.carry(folder, spec=folder.spec())
+    assert carried and (carried["files"], carried["attempt"], carried["left"]) == (3, 2, 0)
+    assert Path(folder.code, "newer").read_text() == "of the second attempt", "the later one"
+    assert sorted(os.listdir(folder.code)) == ["newer", "newest", "old"]
+
+
+def test_what_an_attempt_has_left_on_purpose_is_not_looked_for_again(two: list[StateFolder]) -> None:
+    working.carry(two[1], spec=two[1].spec())
+    Path(two[0].code, "old").write_text("left behind")
+    third = StateFolder(two[1].path.replace("/2/", "/3/"))
+    os.makedirs(third.code)
+    Path(third.file("replica.json")).write_text(
+        json.dumps({"run": "42", "attempt": 3, "role": "worker", "index": 0, "command": ["true"]})
+    )
+    working.carry(third, spec=third.spec())
+    assert Path(third.code, "old").read_text() == "old"
+
+
+def test_of_a_tree_deeper_than_pythons_stack_the_rest_is_moved(two: list[StateFolder]) -> None:
+    here = os.open(two[0].code, os.O_RDONLY)
+    for _ in range(1_500):
+        os.mkdir("d", dir_fd=here)
+        below = os.open("d", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = below
+    os.close(os.open("deepest", os.O_CREAT | os.O_WRONLY, dir_fd=here))
+    os.close(here)
+    carried = working.carry(two[1], spec=two[1].spec())
+    assert carried and carried["files"] == 3
