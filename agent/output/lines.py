@@ -89,6 +89,8 @@ class Splitter:
         last = self._rest.rstrip(b"\r").rfind(b"\r")
         if last > 0:
             self._rest = self._rest[last:]
+        if self._rest.endswith(b"\r\r"):  # they say no more than one does, and would be copied with each piece
+            self._rest = self._rest.rstrip(b"\r") + b"\r"
 
     def _overlong(self) -> list[bytes]:
         if len(self._rest) <= LINE_LIMIT_BYTES:

@@ -145,7 +145,7 @@ def scalars_of(event: bytes) -> List[Scalar]:
         summaries = [value for number, value in fields if number == 5]
         values = [value for one in summaries for number, value in _fields(one) if number == 1]
         found = [(tag, value) for tag, value in map(_value, values) if tag and value is not None]
-    except (ValueError, IndexError, TypeError, struct.error):
+    except (ValueError, IndexError, TypeError, AttributeError, struct.error):
         return []
     if not (math.isfinite(at) and isinstance(step, int)):
         return []

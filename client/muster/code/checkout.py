@@ -84,8 +84,10 @@ def _listed(top: Path, *words: str) -> frozenset[str] | None:
 
 
 def _output(words: list[str], *, top: Path) -> bytes | None:
-    # Variables such as GIT_DIR, which git sets for its hooks, would show another repository.
+    # Variables such as GIT_DIR, which git sets for its hooks, would show another repository. Of a partial clone git
+    # would fetch what is missing, by a program that the repository's configuration names: no protocol is allowed.
     env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_") or name in _KEPT}
+    env["GIT_ALLOW_PROTOCOL"] = "none"
     try:
         done = subprocess.run(words, cwd=top, env=env, stdin=subprocess.DEVNULL, capture_output=True, check=False)
     except OSError:

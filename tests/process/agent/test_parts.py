@@ -120,6 +120,14 @@ def test_a_line_that_grows_for_an_hour_is_shown_a_few_times() -> None:
     assert [len(one) - 1 for one in shown if one][:4] == [2, 5, 10, 19] and len([one for one in shown if one]) < 13
 
 
+def test_carriage_returns_alone_are_kept_as_one() -> None:
+    splitter = lines.Splitter()
+    for piece in (b"50%", b"\r" * 5000, b"\r" * 5000):
+        splitter.feed(piece, now=0.0)
+    assert splitter.halves() == (b"50%\r", b"")
+    assert splitter.feed(b"60%\n", now=0.0) == b"60%\n"
+
+
 def test_a_progress_bar_that_never_ends_takes_bounded_memory() -> None:
     splitter = lines.Splitter()
     for number in range(100_000):

@@ -156,6 +156,10 @@ def test_no_content_of_a_record_raises(content: bytes) -> None:
     scalars_of(content)
 
 
+def test_a_tag_that_is_a_number_is_no_scalar() -> None:
+    assert scalars_of(bytes([0x2A, 4, 0x0A, 2, 0x08, 5])) == []
+
+
 def test_the_writers_process_is_in_the_name_that_torch_gives() -> None:
     assert tensorboard.writer_of("/a/events.out.tfevents.1700000000.host.example.4711.0") == 4711
     assert tensorboard.writer_of("/a/events.out.tfevents.1700000000.host") is None

@@ -9,6 +9,7 @@ import pytest
 
 from agent.code import working
 from agent.state import StateFolder
+from common.machine import trees
 from tests.process.agent.bench import Bench
 from tests.support.fake_control_plane import FakeControlPlane, Received
 from tests.support.patience import PATIENCE_SECONDS
@@ -150,7 +151,10 @@ def test_what_an_attempt_has_left_on_purpose_is_not_looked_for_again(two: list[S
     assert Path(third.code, "old").read_text() == "old"
 
 
-def test_of_a_tree_deeper_than_pythons_stack_the_rest_is_moved(two: list[StateFolder]) -> None:
+def test_of_a_tree_deeper_than_pythons_stack_the_rest_is_moved(
+    two: list[StateFolder], request: pytest.FixtureRequest
+) -> None:
+    request.addfinalizer(lambda: trees.remove(Path(two[0].code)))  # pytest cannot
     here = os.open(two[0].code, os.O_RDONLY)
     for _ in range(1_500):
         os.mkdir("d", dir_fd=here)

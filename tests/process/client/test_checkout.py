@@ -134,6 +134,27 @@ def test_no_program_of_a_checkout_is_run(tmp_path: Path) -> None:
     assert sent(root) == ["train.py"] and not (tmp_path / "sprung").exists()
 
 
+def test_nothing_is_fetched_into_a_partial_clone(tmp_path: Path) -> None:
+    """For a sparse index git reads trees, and fetches a missing one by the program that the configuration names."""
+    root, trap = repository(tmp_path / "root", "a/train.py", "b/other.py"), tmp_path / "trap"
+    git(root, "add", ".")
+    git(root, "-c", "user.name=ada", "-c", "user.email=ada@example.com", "commit", "-qm", "both")
+    git(root, "sparse-checkout", "set", "--cone", "--sparse-index", "a")
+    tree = subprocess.run(["git", "rev-parse", "HEAD:b"], cwd=root, capture_output=True, text=True, check=True).stdout
+    (root / ".git/objects" / tree[:2] / tree.strip()[2:]).unlink()
+    trap.write_text(f"#!/bin/sh\ntouch {tmp_path}/sprung\n")
+    trap.chmod(0o755)
+    for name, value in {
+        "core.repositoryFormatVersion": "1",
+        "extensions.partialClone": "origin",
+        "remote.origin.url": "ssh://localhost/nowhere",
+        "remote.origin.promisor": "true",
+        "core.sshCommand": str(trap),
+    }.items():
+        git(root, "config", name, value)
+    assert sent(root) == ["a/train.py"] and not (tmp_path / "sprung").exists()
+
+
 def test_a_damaged_repository_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkout, "LIST", ("git-that-is-not-installed",))
     root = repository(tmp_path, "train.py")
