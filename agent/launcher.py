@@ -8,10 +8,15 @@ import signal
 import subprocess
 import time
 from dataclasses import dataclass
+from typing import Callable
 
 from . import linux
 from .output.guardian import Guardian
 from .state import StateFolder
+
+# Loads data for a process that ends it itself (torch/utils/data/_utils/worker.py, `_set_thread_name`): were it stopped
+# too, its parent would fail with "DataLoader worker is killed by signal" in place of saving.
+_HELPER = "pt_data_worker"
 
 
 @dataclass(frozen=True)
@@ -64,6 +69,7 @@ class Launcher:
         self._status: int | None = None
         self.deadline: float | None = None  # monotonic; when the grace period ends
         self.stop_reason = ""
+        self._told: set[int] = set()  # processes outside of the group that got SIGTERM
 
     @property
     def pid(self) -> int:
@@ -83,9 +89,24 @@ class Launcher:
         self.stop_reason = reason
         self.deadline = time.monotonic() + self._grace_seconds
         if self._status is None:
-            with contextlib.suppress(OSError):
-                os.killpg(self._process.pid, signal.SIGTERM)
-                os.killpg(self._process.pid, signal.SIGCONT)  # a stopped process would not receive it
+            below = [pid for pid in linux.descendants(os.getpid()) if linux.group(pid) == self._process.pid]
+            if any(linux.name(pid) == _HELPER for pid in below):
+                for pid in below:
+                    if linux.name(pid) != _HELPER:
+                        _terminate(os.kill, pid)
+            else:
+                _terminate(os.killpg, self._process.pid)
+
+    def stop_others(self, groups: set[int]) -> bool:
+        """Send SIGTERM to what the command has started in other process groups than its own and these; return whether
+        any of it is alive. A wrapper that used setsid has ended, and its trainer does not know of the stop."""
+        others = [pid for pid in linux.descendants(os.getpid()) if pid != self.guardian.pid and linux.is_alive(pid)]
+        others = [pid for pid in others if linux.group(pid) not in {self._process.pid, *groups}]
+        for pid in others:
+            if pid not in self._told and linux.name(pid) != _HELPER:
+                self._told.add(pid)
+                _terminate(os.kill, pid)
+        return bool(others)
 
     def has_group(self) -> bool:
         """Return whether a process is left that got the launcher's SIGTERM."""
@@ -134,3 +155,9 @@ class Launcher:
         if exit_code == 0:  # also after a stop: work that completed during the grace period is complete
             return Outcome("succeeded", exit_code=0)
         return Outcome("failed", exit_code=exit_code, reason=self.stop_reason)
+
+
+def _terminate(send: Callable[[int, int], None], pid: int) -> None:
+    with contextlib.suppress(OSError):
+        send(pid, signal.SIGTERM)
+        send(pid, signal.SIGCONT)  # a stopped process would not receive it

@@ -61,6 +61,23 @@ def parent(pid: int) -> int:
         return 0
 
 
+def group(pid: int) -> int:
+    """Return the process group; 0 where the process is gone."""
+    try:
+        return int(stat_fields(pid)[2])
+    except (OSError, IndexError, ValueError):
+        return 0
+
+
+def name(pid: int) -> str:
+    """Return the name that the process gave itself, at most 15 characters; empty where it is gone."""
+    try:
+        with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as file:
+            return file.read().rstrip("\n")
+    except OSError:
+        return ""
+
+
 def sockets(pid: int) -> list[str]:
     """Return the inodes of the sockets that a process has open; none where it is gone."""
     found = []

@@ -263,7 +263,11 @@ class Replica:
         """Return whether what a stopped command left behind may go on: a shell ends at once, its trainer saves first."""
         if launcher.deadline is None or time.monotonic() >= launcher.deadline:
             return False
-        return launcher.has_group() or any(linux.is_alive(one.pid) for one in self._ranks.running())
+        running = [one.pid for one in self._ranks.running() if linux.is_alive(one.pid)]
+        has_others = False
+        if self._spec.is_rank or frameworks.get(self._spec.framework).has_ranks():
+            has_others = launcher.stop_others({linux.group(pid) for pid in running})
+        return launcher.has_group() or bool(running) or has_others
 
     def _turn(self, *, until: float | None) -> None:
         ticks = [due for due in (stream.due() for stream in self._ranks.streams) if due is not None]

@@ -121,6 +121,9 @@ if os.environ["RANK"] == "1" and not mark.exists():
         (f"{TORCHRUN} --nproc_per_node=1 save.py; echo after", "torchrun"),
         (f"bash -c '{TORCHRUN} --nproc_per_node=1 save.py; true'", "torchrun"),
         (f"{sys.executable} save.py; echo after", "plain"),
+        (f"setsid {sys.executable} save.py; echo after", "plain"),
+        (f"set -m; {sys.executable} save.py & wait", "plain"),
+        (f"setsid {TORCHRUN} --nproc_per_node=1 save.py & wait", "torchrun"),
     ],
 )
 def test_after_a_stop_the_trainer_has_its_grace_although_the_shell_ends_at_once(
@@ -128,8 +131,9 @@ def test_after_a_stop_the_trainer_has_its_grace_although_the_shell_ends_at_once(
 ):
     env = torch_env(0, nodes=1, port=free_port())
     folder = bench.replica(
-        ["bash", "-c", line], files={"save.py": SAVES}, env=env, framework=framework, grace_seconds=60
-    )
+        ["bash", "-c", line], files={"save.py": SAVES}, env=env, framework=framework, grace_seconds=60,
+        is_rank=framework == "plain",
+    )  # fmt: skip
     agent = bench.start(folder)
     bench.wait_for(lambda: "ready" in control_plane.of().texts(0) + control_plane.of().texts(-1))
     agent.terminate()
@@ -137,6 +141,32 @@ def test_after_a_stop_the_trainer_has_its_grace_although_the_shell_ends_at_once(
     assert (folder / "code/saved").exists()
     assert bench.status()["state"] == "failed" and bench.status()["signal"] == signal.SIGTERM
     assert bench.carriers() == []
+
+
+def test_a_stop_leaves_the_loaders_of_data_to_their_trainer(bench: Bench, control_plane: FakeControlPlane) -> None:
+    """torch's DataLoader: a worker that is stopped beside its trainer makes the trainer fail before it has saved."""
+    script = """
+import os, signal, sys, time
+if os.fork() == 0:
+    signal.signal(signal.SIGTERM, lambda *_: (print("worker stopped", flush=True), os._exit(1)))
+    open("/proc/self/comm", "w").write("pt_data_worker")
+    os.close(0)
+    while os.getppid() != 1 and os.path.exists(f"/proc/{sys.argv[1]}"): time.sleep(0.05)
+    os._exit(0)
+signal.signal(signal.SIGTERM, lambda *_: (time.sleep(0.5), print("saved", flush=True), os._exit(0)))
+print("ready", flush=True)
+time.sleep(600)
+"""
+    line = f"exec {sys.executable} train.py $$"
+    agent = bench.start(
+        bench.replica(
+            ["bash", "-c", line], files={"train.py": script}, framework="plain", grace_seconds=60, is_rank=True
+        )
+    )
+    bench.wait_for(lambda: "ready" in control_plane.of().texts(0))
+    agent.terminate()
+    agent.wait(PATIENCE_SECONDS)
+    assert control_plane.of().texts(0) == ["ready", "saved"]
 
 
 @pytest.mark.parametrize(
