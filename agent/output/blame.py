@@ -44,6 +44,7 @@ TRACEBACK = b"Traceback (most recent call last):"
 _LINKS = (b"During handling of the above exception", b"The above exception was the direct cause")
 # These tracebacks do not end a process.
 _HARMLESS = re.compile(rb"Exception (in thread|ignored in|in callback)")
+_IN_GROUP = re.compile(rb"\s*\|\s")
 _PREFIX = re.compile(rb"^\[rank\d+\]: ?")  # torch's excepthook puts it before every line
 # Lines of C++ (torch's log, an abort) and of Python's own end are no part of the message before them.
 _FOREIGN = re.compile(rb"^\[?[WIEF]\d{4} |^\[[WIEF]\d* |^terminate called|^Fatal Python error|^Exception ")
@@ -126,6 +127,9 @@ def _root(tail: Sequence[Line]) -> int | None:
 
 
 def _is_linked(tail: Sequence[Line], *, first: int, second: int) -> bool:
+    """Return whether the second traceback names the first as its cause, or lies within the frame of an ExceptionGroup."""
+    if _IN_GROUP.match(tail[second][1]):
+        return True
     return any(line.startswith(_LINKS) for _, line in tail[max(first, second - 4) : second])
 
 

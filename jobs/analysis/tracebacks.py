@@ -285,7 +285,13 @@ def _message_end(text: Sequence[str], prefixes: Sequence[str], begin: int, *, ma
     while at < len(text) and at - begin < most:
         line = text[at]
         is_others = prefixes[at] != prefixes[begin] and line.strip()  # torch puts nothing before an empty line
-        if _MARK in line or line.startswith(_LINKS) or is_foreign(line) or is_others or _is_remote(line):
+        if (
+            _MARK in line
+            or _within(line, margin).startswith(_LINKS)
+            or is_foreign(line)
+            or is_others
+            or _is_remote(line)
+        ):
             break
         if margin and (re.match(r"^[\s|+]*\+-", line) or not line.lstrip().startswith("|")):
             break

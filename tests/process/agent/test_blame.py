@@ -154,3 +154,29 @@ def test_the_warning_about_a_name_is_sent_however_far_above_the_error_it_was_pri
     assert sent[0] == NO_NAME.strip() and sent[-1].endswith("(no-such-host, 12399).")
     text = NO_NAME + "frame #0: c10::Error\n" * 60 + FRAMES + CANNOT_CONNECT.format("worker-0")
     assert "gai error" not in last_words(lines(text), ended_at=99.0, signal=None)["stderr"]
+
+
+def test_of_a_group_of_exceptions_all_is_sent() -> None:
+    group = """\
+step 3
+  + Exception Group Traceback (most recent call last):
+  |   File "train.py", line 10, in main
+  | ExceptionGroup: 2 of 3 shards failed (2 sub-exceptions)
+  +-+---------------- 1 ----------------
+    | Traceback (most recent call last):
+    |   File "train.py", line 4, in shard
+    | ValueError: shard 1: checksum mismatch
+    +---------------- 2 ----------------
+    | Traceback (most recent call last):
+    |   File "train.py", line 6, in shard
+    | KeyError: 'tokens'
+    |
+    | The above exception was the direct cause of the following exception:
+    |
+    | Traceback (most recent call last):
+    |   File "train.py", line 7, in shard
+    | OSError: shard 2 unreadable
+    +------------------------------------"""
+    assert blame(lines(group)).error_at == 1
+    sent = last_words(lines(group), ended_at=30, signal=None)["traceback"]
+    assert sent.split("\n") == group.split("\n")[1:]

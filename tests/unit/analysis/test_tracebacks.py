@@ -70,6 +70,25 @@ GROUP = """
     | KeyError: 'x'
     +------------------------------------
 """
+CAUSES_IN_GROUP = """
+  + Exception Group Traceback (most recent call last):
+  |   File "/code/group.py", line 7, in <module>
+  |     raise ExceptionGroup("one thing", es)
+  | ExceptionGroup: one thing (1 sub-exception)
+  +-+---------------- 1 ----------------
+    | Traceback (most recent call last):
+    |   File "/code/group.py", line 1, in a
+    |     {}["tokens"]
+    | KeyError: 'tokens'
+    |
+    | The above exception was the direct cause of the following exception:
+    |
+    | Traceback (most recent call last):
+    |   File "/code/group.py", line 2, in a
+    |     raise OSError("shard 2 unreadable") from error
+    | OSError: shard 2 unreadable
+    +------------------------------------
+"""
 WORKER = f"""
 Traceback (most recent call last):
   File "/code/train.py", line 9, in <module>
@@ -141,6 +160,10 @@ LABEL = "ValueError: label 17 is outside 0..9"
         (DURING, ["KeyError: 'adamx'", "ValueError: unknown optimizer adamx"]),
         (SYNTAX, ["SyntaxError: invalid syntax"]),
         (GROUP, [LABEL, "KeyError: 'x'", "ExceptionGroup: two things (2 sub-exceptions)"]),
+        (
+            CAUSES_IN_GROUP,
+            ["KeyError: 'tokens'", "OSError: shard 2 unreadable", "ExceptionGroup: one thing (1 sub-exception)"],
+        ),
         (WORKER, [LABEL, "ValueError: Caught ValueError in DataLoader worker process 0."]),
         (POOL, [LABEL, LABEL]),
         (RICH, [LABEL]),
@@ -158,6 +181,11 @@ def test_the_error_of_a_spawned_process_is_the_cause_of_its_parents_error():
     assert [one.short_name for one in chain.raised] == ["ValueError", "ProcessRaisedException"]
     assert chain.raised[0].words == LABEL
     assert chain.raised[0].frames[-1][:2] == ("/code/spawn.py", "f")
+
+
+def test_the_words_that_link_a_cause_within_a_group_are_no_part_of_its_message():
+    chain = tracebacks.last_chain(lines(CAUSES_IN_GROUP))
+    assert chain.raised[0].message == "'tokens'"
 
 
 def test_an_earlier_handled_error_is_a_separate_chain():
