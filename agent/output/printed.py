@@ -12,9 +12,9 @@ from typing import Dict, List, NamedTuple, Optional
 
 PREFIX = "printed/"  # distinguishes them from the series that the program reports itself
 MOST_READ = 4096  # bytes of one piece of output, from its end: whoever prints much is not read as a whole
-_NUMBER = r"[-+]?(?:\d{1,15}(?:\.\d{0,15})?|\.\d{1,15})(?:[eE][-+]?\d{1,3})?|[-+]?(?:nan|inf)\b"
+_NUMBER = r"[-+]?(?:\d{1,15}(?:\.\d{0,25})?|\.\d{1,25})(?:[eE][-+]?\d{1,3})?|[-+]?(?:nan|inf)\b"
 _NAME = (
-    r"(?:(?:train|training|val|valid|validation|eval|test)[ _/-]?)?(?:loss|ppl|perplexity|acc|accuracy|f1|bleu|wer|auc)"
+    r"(?:(?:train|training|val|valid|validation|eval|test)[ _/-]?)?(?:loss|ppl|perplexity|acc|accuracy|f1|bleu|wer|auc)(?:_(?:step|epoch|[dg]))?"
     r"|reward|return|lr|learning[ _]rate|grad[ _]norm|mfu|epoch|throughput|(?:tokens?|tok|samples?|steps?|it)[ _/](?:per[ _])?s(?:ec(?:ond)?)?"
 )
 _PAIR = re.compile(
@@ -26,6 +26,12 @@ _STEP = re.compile(
 )
 # tqdm: "  3%|▎         | 30/1000 [00:10<05:12,  3.11it/s, loss=2.3]"
 _BAR = re.compile(r"\|\s*(\d{1,12})/(\d{1,12}) \[[\d:?]{4,12}<[\d:? ]{1,12}, [^\]]{0,200}\]")
+# A place within an epoch, beside the usual names: "Train Epoch: 1 [640/60000 (1%)]  Loss: 2.3", "loss: 2.3  [  64/60000]",
+# "[0/5][50/1583] Loss_D: 0.5", and Keras' "10/100 ━━━━━ 1s 5ms/step - loss: 2.3". It begins anew and is no step of the job.
+_PLACE = re.compile(
+    r"\[\s*\d{1,12}/\d{1,12}\s*(?:\(\s*\d{1,3}(?:\.\d{1,3})?%\))?\]|^\s*\d{1,12}/\d{1,12}\s+(?:[━╸─]{5,60}|\[[=>.]{5,60}\])\s.{0,40}s"
+)
+_COLOURS = re.compile(r"\x1b\[[\d;]{0,20}m|\x08")
 _DICT = re.compile(r"^\s*\{['\"][^{}]{3,2000}\}\s*\Z")
 # Katib's file format: "2026-11-27T10:00:00Z accuracy=0.91", and the same without a time.
 _KATIB = re.compile(
@@ -65,6 +71,7 @@ def point_of(line: str) -> Optional[Point]:
     """Return what a line says of a training, None if it says nothing that is surely that."""
     if len(line) > 2000 or "=" not in line and ":" not in line and "loss" not in line:
         return None
+    line = _COLOURS.sub("", line)
     bar = _BAR.search(line)
     steps = _STEP.search(line)
     values = {_named(name): _number(text) for name, text in _PAIR.findall(line)}
@@ -74,7 +81,8 @@ def point_of(line: str) -> Optional[Point]:
         return Point(int(bar[1]), int(bar[2]), values)
     if steps:
         return Point(int(steps[1]), int(steps[2]) if steps[2] else None, values)
-    return Point(None, None, values) if _DICT.match(line) or _KATIB.match(line) else None
+    is_sure = _DICT.match(line) or _KATIB.match(line) or _PLACE.search(line)
+    return Point(None, None, values) if is_sure else None
 
 
 def _named(name: str) -> str:

@@ -25,6 +25,15 @@ from agent.output.printed import Point, point_of
         ("accuracy=0.91", None, None, {"accuracy": 0.91}),  # Katib
         ("2026-11-27T10:00:00Z accuracy=0.91, loss=0.2", None, None, {"accuracy": 0.91, "loss": 0.2}),
         ("epoch 4: accuracy=0.95 loss=0.1", None, None, {"epoch": 4.0, "accuracy": 0.95, "loss": 0.1}),
+        ("Train Epoch: 1 [640/60000 (1%)]\tLoss: 2.287", None, None, {"epoch": 1.0, "loss": 2.287}),  # examples/mnist
+        ("loss: 2.303494  [   64/60000]", None, None, {"loss": 2.303494}),  # torch's tutorial
+        ("[0/5][50/1583]\tLoss_D: 0.5210\tLoss_G: 4.1\tD(x): 0.7", None, None, {"loss_d": 0.521, "loss_g": 4.1}),  # DCGAN
+        ("Epoch: [0][  11/5005]\tTime  0.31 ( 1.0)\tLoss 6.9e+00 (7.0e+00)", None, None, {"loss": 6.9}),  # ImageNet
+        ("\x1b[1m10/100\x1b[0m \x1b[32m━━\x1b[0m\x1b[37m━━━━━━\x1b[0m \x1b[1m1s\x1b[0m 5ms/step - accuracy: 0.1 - loss: 2.3",
+         None, None, {"accuracy": 0.1, "loss": 2.3}),  # Keras
+        ("Epoch 0: 50%|##| 5/10 [00:01<00:01, 4.5it/s, train_loss_step=0.7, train_loss_epoch=0.8]", 5, 10,
+         {"epoch": 0.0, "train_loss_step": 0.7, "train_loss_epoch": 0.8}),
+        ("{'loss': 2.5, 'learning_rate': 1.6666666666666667e-05}", None, None, {"loss": 2.5, "learning_rate": 1.6666666666666667e-05}),
         ("step 31: loss nan", 31, None, {"loss": None}),
         ("step 31: loss: inf", 31, None, {"loss": None}),
     ],
@@ -40,6 +49,7 @@ def test_a_line_of_a_training_loop_is_read(line, step, total, values):
         "Downloading: 100%|##########| 30/30 [00:01<00:00, 20.1MB/s]", "Map: 10%|#| 100/1000 [00:01<00:10, 90 examples/s]",
         "ValueError: loss=3 is not allowed here", "self.loss = 3.0", "saved checkpoint_step=3, best loss file.pt", "the loss is 3.0",
         "my_loss_fn: 12", "lossless=1 and more", "File \"train.py\", line 31, in step", "{'labels': 3, 'name': 'x'}", "x" * 3000,
+        "Test set: Average loss: 0.0512, Accuracy: 9833/10000 (98%)", "[1/2] Building", "3/10 ━━━━━━ done", "loss of [3/10] workers",
     ],
 )  # fmt: skip
 def test_other_lines_are_not(line):
