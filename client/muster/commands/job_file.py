@@ -19,16 +19,30 @@ FIELDS = (
 ALIASES = {"nproc": "nproc_per_node", "retries": "max_retries", "deadline": "deadline_seconds", "dir": "directory"}
 
 
+class _AsWritten(yaml.SafeLoader):
+    """Reads each scalar as the text that stands there: `true`, `0.10` and `010` are words of a command, no values."""
+
+    yaml_implicit_resolvers = {  # noqa: RUF012 - as in yaml's own loaders; merge keys alone keep their meaning
+        first: [one for one in found if one[0] == "tag:yaml.org,2002:merge"]
+        for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+
+# Fields whose values are text for whoever reads them: a program's arguments and its environment.
+_TEXTS = ("command", "env")
+
+
 def read_job(text: str, *, source: str) -> dict[str, Any]:
     """Return the fields of a job file, known to this client or not. Raises JobFileError if it is no mapping."""
     try:
-        content = yaml.safe_load(text)
+        content, written = yaml.safe_load(text), _AsWritten(text).get_single_data()
     except yaml.YAMLError as error:
         where = getattr(error, "problem_mark", None)
         place = f" in line {where.line + 1}" if where else ""
         raise JobFileError(f"{source} is not valid YAML{place}: {getattr(error, 'problem', error)}") from error
     if not isinstance(content, dict):
         raise JobFileError(f"{source} must contain fields such as `queue: research`, one per line")
+    content |= {name: _text(content[name], written[name]) for name in _TEXTS if name in content}
     fields = {ALIASES.get(str(name), str(name)): value for name, value in content.items()}
     return {name: _checked(name, value, source=source) for name, value in fields.items() if value is not None}
 
@@ -36,9 +50,21 @@ def read_job(text: str, *, source: str) -> dict[str, Any]:
 def job_value(name: str, text: str, *, source: str) -> Any:
     """Return the value of one field from text, as a job file would have it. Raises JobFileError."""
     try:
-        return _checked(name, yaml.safe_load(text), source=source)
+        value = yaml.safe_load(text)
+        value = _text(value, _AsWritten(text).get_single_data()) if name in _TEXTS else value
+        return _checked(name, value, source=source)
     except yaml.YAMLError as error:
         raise JobFileError(f"{source}: the value of {name} is not valid YAML; put it in quotes") from error
+
+
+def _text(value: Any, written: Any) -> Any:
+    """Return a list or a mapping as it is written; what is null stays so, and anything else is as it is."""
+    if isinstance(value, list) and isinstance(written, list):
+        return [text if isinstance(text, str) else one for one, text in zip(value, written, strict=True)]
+    if isinstance(value, dict) and isinstance(written, dict) and len(value) == len(written):
+        pairs = zip(value.values(), written.items(), strict=True)
+        return {name: text if one is not None and isinstance(text, str) else one for one, (name, text) in pairs}
+    return value
 
 
 def merged(file: Mapping[str, Any], *, flags: Mapping[str, Any]) -> dict[str, Any]:
@@ -71,7 +97,6 @@ def _command(value: Any, *, source: str) -> str | list[str]:
 def _env(value: Any, *, source: str) -> dict[str, str]:
     if not isinstance(value, dict):
         raise JobFileError(f"{source}: env must contain `KEY: value` lines")
-    # YAML reads `on` and `1e3` as its own types; quoting them is up to the author, but a flag is text either way.
     return {str(key): _plain(item) for key, item in value.items()}
 
 

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-from muster.commands.job_file import FIELDS, merged, read_job
+from muster.commands.job_file import FIELDS, job_value, merged, read_job
 from muster.errors import JobFileError
 
 JOB = """
@@ -37,6 +37,29 @@ def test_a_job_file_uses_the_fields_of_the_api_or_the_names_of_flags() -> None:
         "volumes": ("data:/data",),
         "secrets": ("HF_TOKEN",),
     }
+
+
+def test_words_and_variables_are_as_they_are_written() -> None:
+    text = """
+shared: &shared {SEED: 0042}
+command: [python, train.py, --amp, true, --lr, 0.10, --tag, 010, --when, 2026-11-28, --none, null, 1e3]
+env:
+  <<: *shared
+  ON: yes
+  LR: 0.10
+  ID: 010
+  BIG: 1_000
+  EMPTY:
+  NOTHING: null
+  QUOTED: "true"
+"""
+    found = read_job(text, source="job.yaml")
+    words = ["--amp", "true", "--lr", "0.10", "--tag", "010", "--when", "2026-11-28", "--none", "null", "1e3"]
+    assert found["command"] == ["python", "train.py", *words]
+    variables = {"ON": "yes", "LR": "0.10", "ID": "010", "BIG": "1_000", "EMPTY": "", "NOTHING": "", "QUOTED": "true"}
+    assert found["env"] == {"SEED": "0042", **variables}
+    assert job_value("command", "[a, no]", source="--set") == ["a", "no"]
+    assert job_value("nodes", "010", source="--set") == 8, "what is no text has YAML's types"
 
 
 @pytest.mark.parametrize(
