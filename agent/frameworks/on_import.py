@@ -14,9 +14,17 @@ def change(changes: Dict[str, Change]) -> None:
     """Call a function with each of these modules, now if it is loaded, else when it will be."""
     later = {name: act for name, act in changes.items() if name not in sys.modules}
     for name in set(changes) - set(later):
-        changes[name](sys.modules[name])
+        _apply(changes[name], sys.modules[name])
     if later:
         sys.meta_path.insert(0, _Finder(later))
+
+
+def _apply(act: Change, module: Any) -> None:
+    """Change the module. One of a release in which it looks different stays as it is, and the job's import succeeds."""
+    try:
+        act(module)
+    except Exception as error:
+        print(f"muster: {module.__name__} is left as it is: {error!r}", file=sys.stderr)
 
 
 class _Finder(importlib.abc.MetaPathFinder):
@@ -30,5 +38,5 @@ class _Finder(importlib.abc.MetaPathFinder):
         spec = importlib.machinery.PathFinder.find_spec(name, path, target) if act else None
         if act and spec and spec.loader:
             load, then = spec.loader.exec_module, act
-            spec.loader.exec_module = lambda module: (load(module), then(module))[0]  # type: ignore[method-assign]  # of this one loader
+            spec.loader.exec_module = lambda module: (load(module), _apply(then, module))[0]  # type: ignore[method-assign]  # of this one loader
         return spec

@@ -17,7 +17,8 @@ except Exception as error:
 _own = os.path.dirname(os.path.abspath(__file__))
 _spec = importlib.machinery.PathFinder.find_spec("sitecustomize", [one for one in sys.path if os.path.abspath(one) != _own])
 if _spec and _spec.loader:
-    _spec.loader.exec_module(importlib.util.module_from_spec(_spec))
+    _module = sys.modules["sitecustomize"] = importlib.util.module_from_spec(_spec)
+    _spec.loader.exec_module(_module)
 """
 
 

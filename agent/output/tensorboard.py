@@ -92,9 +92,10 @@ class EventFiles(threading.Thread):
         return list(in_folders.values())[:MOST_FILES]
 
     def _pass_on(self, path: str, scalars: List[Scalar]) -> None:
+        if not scalars:
+            return
         folder = os.path.dirname(path)
-        if scalars and not self._first:
-            self._first = folder
+        self._first = self._first or folder
         label = "" if folder == self._first else f"{_label(folder, self._first)}/"
         points: Dict[int, List[Any]] = {}
         for one in scalars:
@@ -106,7 +107,8 @@ class EventFiles(threading.Thread):
 
 class _File:
     def __init__(self, path: str) -> None:
-        self._path, self._at, self._is_broken = path, 0, False
+        self._path, self._is_broken = path, False
+        self._at = self._size = 0  # bytes
 
     def read(self, most: int) -> Tuple[List[Scalar], int]:
         """Return new scalars and how many bytes were read. A record that is not whole yet is left for the next time."""
@@ -114,6 +116,10 @@ class _File:
             return [], 0
         try:
             with open(self._path, "rb", buffering=0, opener=plain) as file:
+                size = file.seek(0, os.SEEK_END)
+                if size < self._size:  # it was written anew
+                    self._at = 0
+                self._size = size
                 file.seek(self._at)
                 data = file.read(most)
         except OSError:
@@ -229,9 +235,8 @@ def _event_files(top: str) -> "Iterator[os.DirEntry[str]]":
 
 
 def _label(folder: str, first: str) -> str:
-    """Return what tells another folder of a run apart: below the first one its path there, else its name."""
-    inner = os.path.relpath(folder, first)
-    return os.path.basename(folder) if inner.startswith("..") else inner
+    """Return what tells another folder of a run apart: its path below the first one, or below what both lie in."""
+    return os.path.relpath(folder, os.path.commonpath([folder, first]))
 
 
 def writer_of(path: str) -> Optional[int]:

@@ -33,6 +33,7 @@ LOOKS: Mapping[str, tuple[str, str]] = {
     "failed": ("✗", "red"),
     "cancelled": ("⊘", "bright_black"),
     "waiting": ("○", "yellow"),
+    "not seen": ("○", "bright_black"),
     "stopped": ("⊘", "bright_black"),
 }
 

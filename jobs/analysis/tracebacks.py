@@ -65,6 +65,8 @@ _WRAPPER = re.compile(r"^(?:ray\.exceptions\.)?RayTaskError\b")
 _WANTED_ENDS = (("SystemExit", "0"), ("SystemExit", ""), ("SystemExit", "None"), ("GeneratorExit", ""))
 _QUOTE = "terminated with the following error"  # torch.multiprocessing.spawn
 _RAISES_TEXT = re.compile(r"\braise\b.*(?:traceback|format_exc|\btb|tb\b)")
+# A first line that says only that something follows: torch's load_state_dict, pydantic's "2 validation errors for Config".
+_ANNOUNCES = re.compile(r":\Z|^\d{1,6} validation errors? for \S{1,200}\Z")
 _LEFT_OUT = "  ... {} lines left out ..."
 
 
@@ -83,7 +85,9 @@ class Raised:
     @property
     def words(self) -> str:
         """The error itself in one line; its class if it has no message."""
-        first = next((line.strip() for line in self.message.split("\n") if line.strip()), "")
+        first, *more = [line.strip() for line in self.message.split("\n") if line.strip()] or [""]
+        if more and _ANNOUNCES.search(first):
+            first = f"{first} {more[0]}"
         return f"{self.name}: {first}" if first else self.name
 
 

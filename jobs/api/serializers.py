@@ -16,6 +16,7 @@ from jobs.core.failure_kinds import Certainty, Kind
 from jobs.core.fields import FIELDS, Field, Type
 from jobs.core.lifecycle import Phase
 from jobs.core.shell_words import MAX_WORDS
+from jobs.core.verdict import ENDED
 from jobs.models import Job, JobEvent, Rank, RankState, Replica
 
 NUMBER_AS_TEXT = {"type": "string", "pattern": r"^-?[0-9]{1,18}$"}  # as forms and command lines send it
@@ -228,14 +229,19 @@ class RankSerializer(serializers.ModelSerializer[Rank]):
     replica = serializers.SerializerMethodField()
     node = serializers.CharField(source="replica.node")
     ending = serializers.SerializerMethodField(help_text="how it ended; empty while it is running")
+    is_unseen = serializers.SerializerMethodField(help_text="its replica is over, and the rank was never reported")
 
     class Meta:
         model = Rank
         fields = (
             "attempt", "rank", "local_rank", "world_rank", "world_size", "replica", "node", "state", "step", "exit_code", "signal", "ending", "cpu", "rss_bytes",
-            "gpu", "gpu_mem_bytes", "gpu_mem_total_bytes", "gpu_watts", "gpu_celsius", "gpu_ecc_errors", "gpu_xid", "nan_series", "nan_step", "last_line_at", "lines", "started_at", "ended_at", "is_stopped", "is_connection_error",
+            "gpu", "gpu_mem_bytes", "gpu_mem_total_bytes", "gpu_watts", "gpu_celsius", "gpu_ecc_errors", "gpu_xid", "nan_series", "nan_step", "last_line_at", "lines", "started_at", "ended_at", "is_stopped", "is_connection_error", "is_unseen",
         )  # fmt: skip
         read_only_fields = fields
+
+    @extend_schema_field(serializers.BooleanField())
+    def get_is_unseen(self, rank: Rank) -> bool:
+        return rank.state == RankState.WAITING and rank.replica.state in ENDED
 
     @extend_schema_field(serializers.CharField())
     def get_replica(self, rank: Rank) -> str:

@@ -91,7 +91,7 @@ def plan(*, file: str | None, directory: str | None, output: Output, **flags: An
     fields = job_fields(file, flags=flags)
     if directory is not None:
         tree = walk(directory)
-        amount = f"{len(tree.files):,} files, {size(tree.size_bytes)}"
+        amount = f"{len(tree.files):,} file{'s' if len(tree.files) != 1 else ''}, {size(tree.size_bytes)}"
         note(printable(f"Would send {amount}; the largest are {tree.largest()}"))
         check_is_sent(fields["command"], tree=tree)
         _tell_scan(tree, None, is_sure=True)

@@ -133,11 +133,14 @@ class Rank(Model):
     ended_at: datetime | None = moment()
     ending: str = ""  # how it ended, as text
     is_stopped: bool = False  # its launcher or Muster ended it: it did not fail by itself
+    is_unseen: bool = False  # its replica is over, and the rank was never reported
     raw: Json = unchanged()
 
     @property
     def shown_state(self) -> str:
-        """Return the state as on the web pages: one that was stopped did not fail."""
+        """Return the state as on the web pages: one that was stopped did not fail, one never seen does not wait."""
+        if self.is_unseen:
+            return "not seen"
         return "stopped" if self.state == "failed" and self.is_stopped else self.state
 
     @property

@@ -148,6 +148,13 @@ def test_suspend_resume_and_cancel_change_intent_and_return_the_job(api, lab):
     assert again.json()["command"] == ["torchrun", "train.py"]
 
 
+def test_a_rank_that_was_never_reported_is_unseen_after_the_end(api, lab):
+    job = lab.running()
+    assert {one["is_unseen"] for one in api.get(f"/jobs/{job.pk}/ranks").json()["results"]} == {False}
+    lab.finish(job, 0, 0)
+    assert {one["is_unseen"] for one in api.get(f"/jobs/{job.pk}/ranks").json()["results"]} == {True}
+
+
 def test_ranks_events_replicas_logs_and_metrics_are_read(api, lab):
     job = lab.running()
     at = int(time.time())

@@ -104,6 +104,32 @@ def test_other_folders_of_a_run_are_told_apart(tmp_path: Path, looked: Looked) -
     }
 
 
+def test_folders_of_the_same_name_are_told_apart(tmp_path: Path, looked: Looked) -> None:
+    Writer(tmp_path / "a/train").add("loss", 1.0, 1)
+    looked.look()
+    Writer(tmp_path / "b/train").add("loss", 2.0, 1)
+    Writer(tmp_path / "c/train").add("loss", 3.0, 1)
+    names = {
+        "tensorboard/loss": [(1, 1.0)],
+        "tensorboard/b/train/loss": [(1, 2.0)],
+        "tensorboard/c/train/loss": [(1, 3.0)],
+    }
+    assert looked.look() == names
+
+
+def test_a_file_that_is_written_anew_is_read_from_its_beginning(tmp_path: Path, looked: Looked) -> None:
+    writer = Writer(tmp_path)
+    for step in range(9):
+        writer.add("loss", 1.0, step)
+    looked.look()
+    (path,) = tmp_path.glob("events*")
+    Writer(tmp_path / "other").add("again", 2.0, 0)
+    (other,) = tmp_path.glob("other/events*")
+    path.write_bytes(other.read_bytes())
+    other.unlink()
+    assert looked.look()["tensorboard/again"] == [(0, 2.0)]
+
+
 def test_of_a_folder_the_newest_file_is_read_and_none_from_before(tmp_path: Path) -> None:
     for number, name in enumerate(("old", "newer", "newest")):
         Writer(tmp_path, f".{name}").add(name, 1.0, 1)

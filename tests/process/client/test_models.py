@@ -43,6 +43,13 @@ def test_the_first_failure_is_parsed() -> None:
     assert (job.first_failure.rank, job.first_failure.exit_code, len(job.first_failure.last_lines)) == (3, 7, 2)
 
 
+def test_the_state_of_a_rank_is_in_the_words_of_the_pages() -> None:
+    read = [Rank.parse({"rank": 0, **one}) for one in (
+        {"state": "failed", "is_stopped": True}, {"state": "waiting", "is_unseen": True}, {"state": "waiting"},
+    )]  # fmt: skip
+    assert [one.shown_state for one in read] == ["stopped", "not seen", "waiting"]
+
+
 @pytest.mark.parametrize("answer", [{}, {"id": 1}, None, [], {"id": 1, "phase": "queued", "created_at": "yesterday"}])
 def test_a_response_that_is_not_a_job_is_an_error(answer: object) -> None:
     with pytest.raises(UnexpectedAnswer, match="a Job this client cannot read"):

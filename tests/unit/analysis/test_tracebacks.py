@@ -183,6 +183,20 @@ def test_the_error_of_a_spawned_process_is_the_cause_of_its_parents_error():
     assert chain.raised[0].frames[-1][:2] == ("/code/spawn.py", "f")
 
 
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        ("Error(s) in loading state_dict for Net:\n\tsize mismatch for a: 3", "E: Error(s) in loading state_dict for Net: size mismatch for a: 3"),
+        ("2 validation errors for Config\nlr\n  Input should be a number", "E: 2 validation errors for Config lr"),
+        ("boom\nand more", "E: boom"),
+        ("only this:", "E: only this:"),
+        ("\n\n", "E"),
+    ],
+)  # fmt: skip
+def test_a_line_that_announces_another_is_not_alone(message, words):
+    assert tracebacks.Raised("E", message).words == words
+
+
 def test_the_words_that_link_a_cause_within_a_group_are_no_part_of_its_message():
     chain = tracebacks.last_chain(lines(CAUSES_IN_GROUP))
     assert chain.raised[0].message == "'tokens'"
@@ -233,7 +247,7 @@ def test_lines_of_another_rank_do_not_become_part_of_a_message():
 def test_empty_lines_without_a_prefix_stay_part_of_a_message():
     text = [*lines(PLAIN)[:-1], "ValueError: ", "", "Could not build the model:", "  - encoder.depth: 12 != 24"]
     chain = tracebacks.last_chain([f"[rank1]: {line}" if line else "" for line in text])
-    assert chain.raised[0].words == "ValueError: Could not build the model:"
+    assert chain.raised[0].words == "ValueError: Could not build the model: - encoder.depth: 12 != 24"
     assert chain.lines[-1] == "  - encoder.depth: 12 != 24"
 
 
