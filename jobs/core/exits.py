@@ -18,7 +18,8 @@ _SIGNAL_HINTS: dict[int, str] = {
 }
 _CODE_HINTS = {
     2: "often a wrong argument",
-    126: "the command cannot be executed",
+    124: "what the command timeout gives when its time is over",
+    126: "the command cannot be executed; often it is not marked as executable (chmod +x)",
     127: "the command was not found",
 }
 

@@ -233,7 +233,9 @@ def applied(view: JobView, now: datetime) -> JobView:
 
 def _without_objects(view: JobView) -> Step:
     if view.is_cancel_requested:
-        return Step(Phase.CANCELLED, message="cancelled before it started", requeue_after=None)
+        when = "while it was suspended" if view.phase is Phase.SUSPENDED and view.attempt else "before it started"
+        when = "while it waited" if view.phase is Phase.QUEUED and view.attempt else when
+        return Step(Phase.CANCELLED, message=f"cancelled {when}", requeue_after=None)
     if view.phase is Phase.QUEUED and view.is_suspended:
         return Step(Phase.SUSPENDED, message="suspended while waiting", requeue_after=None)
     if view.phase is Phase.SUSPENDED and not view.is_suspended:

@@ -48,6 +48,8 @@ def note(files: Files, *, replica: str) -> str:
         kept = "What is written to muster.checkpoints() or to a volume is kept"
         are = "is" if files.count == 1 else "are"
         return f"{words} that {replica} wrote there {are} gone with its pod: {listed}. {kept}"
+    if not files.count:
+        return f"{replica} begins without the {files.left} files of attempt {files.attempt}, which could not be moved and stay in its folder"
     rest = f"; {files.left} more could not be moved and stay in the folder of that attempt" if files.left else ""
     return f"{replica} continues with {words} of attempt {files.attempt}: {listed}{rest}"
 

@@ -19,6 +19,7 @@ from muster.errors import WorkspaceError
 # A repository's own configuration may name a program for this, and nothing of a checkout is run for its list of files.
 _GIT = ("git", "-c", "core.fsmonitor=false")
 LIST = (*_GIT, "ls-files", "-z")
+MOST_RULES_BYTES = 4 << 20
 
 
 @dataclass(frozen=True)
@@ -130,7 +131,9 @@ def _rules(files: Iterable[Path], *, base: str) -> tuple[Rule, ...]:
     found: list[Rule] = []
     for path in files:
         try:
-            found += rules_of_text(path.read_text(encoding="utf-8-sig", errors="surrogateescape"), base=base)
+            # A repository's own configuration may name a device, or a pipe.
+            if path.is_file() and path.stat().st_size <= MOST_RULES_BYTES:
+                found += rules_of_text(path.read_text(encoding="utf-8-sig", errors="surrogateescape"), base=base)
         except OSError:
             continue
     return tuple(found)

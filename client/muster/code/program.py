@@ -45,4 +45,9 @@ def _way_out(word: str, *, path: str) -> str:
         )
     if os.path.normpath(word).startswith(".."):
         return f"It is outside of the folder; choose another one with --dir, or if jobs run on this machine name {full}"
-    return f"A line !/{os.path.normpath(word)} in .musterignore sends it"
+    inside = os.path.normpath(word)
+    folder = inside.partition(os.sep)[0]
+    if folder == inside:
+        return f"A line !/{inside} in .musterignore sends it"
+    # A file cannot be taken out of a folder that is ignored as a whole (gitignore(5)).
+    return f"Lines !/{folder}/ and !/{folder}/** in .musterignore send its folder"

@@ -74,6 +74,7 @@ class Tree(NamedTuple):
     files: tuple[File, ...]
     links: tuple[Link, ...]
     left_out: tuple[LeftOut, ...] = ()
+    missing: tuple[str, ...] = ()  # submodules that are not checked out
 
     @property
     def size_bytes(self) -> int:
@@ -98,7 +99,7 @@ def walk(directory: str | os.PathLike[str]) -> Tree:
         raise unreadable(error) from error
     files = tuple(item for item in found if isinstance(item, File))
     links = tuple(item for item in found if isinstance(item, Link))
-    return Tree(top, files, links, scan.left_out)
+    return Tree(top, files, links, scan.left_out, tuple(scan.missing))
 
 
 def unreadable(error: OSError) -> WorkspaceError:
@@ -140,6 +141,7 @@ class _Scan:
         self._root = root
         self._left_out: dict[str, LeftOut] = {}
         self._budget = MOST_COUNTED
+        self.missing: list[str] = []
 
     def below(self, folder: str, prefix: str, *, at: _At) -> Iterator[File | Link]:
         """Yield everything kept below the folder; `prefix` is its path from the root."""
@@ -153,6 +155,8 @@ class _Scan:
                 if inner is None:
                     self._leave_out(item, f"{path}/", at=at)
                 else:
+                    if at.tree is not None and at.tree.is_tracked(at.place + item.name) and not os.listdir(item.path):
+                        self.missing.append(path)
                     yield from self.below(item.path, f"{path}/", at=inner)
             elif _is_kept(at.place + item.name, at):
                 _check_name(path)

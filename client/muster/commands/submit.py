@@ -145,6 +145,8 @@ def _tell_scan(tree: Tree, before: int | None, *, is_sure: bool) -> None:
     """Say what is not sent, and ask where a new release of this client would send much more. Raises Abort."""
     if words := left_out_words(tree):
         note(printable(words))
+    if tree.missing:
+        note(printable(missing_words(tree)))
     if before is None or is_sure:
         return
     question = (
@@ -162,6 +164,14 @@ def left_out_words(tree: Tree) -> str:
     more = len(tree.left_out) - len(shown)
     shown += [f"{more} more"] if more else []
     return f"Not sent, since ignored: {', '.join(shown)}" if shown else ""
+
+
+def missing_words(tree: Tree) -> str:
+    names = ", ".join(tree.missing[:SHOWN]) + (
+        f" and {len(tree.missing) - SHOWN} more" if len(tree.missing) > SHOWN else ""
+    )
+    are = "Submodules that are" if len(tree.missing) > 1 else "A submodule that is"
+    return f"{are} not checked out, and therefore not sent: {names}. To send: git submodule update --init"
 
 
 def _left_out(one: LeftOut) -> str:

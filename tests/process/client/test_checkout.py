@@ -134,6 +134,26 @@ def test_no_program_of_a_checkout_is_run(tmp_path: Path) -> None:
     assert sent(root) == ["train.py"] and not (tmp_path / "sprung").exists()
 
 
+def test_a_submodule_that_is_not_checked_out_is_named(tmp_path: Path, reader: str) -> None:
+    library = repository(tmp_path / "library", "lib.py")
+    git(library, "add", ".")
+    git(library, "commit", "-qm", "one")
+    root = repository(tmp_path / "root", "train.py")
+    git(root, "submodule", "add", "-q", str(library), "sub")
+    git(root, "commit", "-qam", "with it")
+    git(tmp_path, "clone", "-q", str(root), "clone")  # without --recurse-submodules
+    root = tmp_path / "clone"
+    assert walk(root).missing == ("sub",)
+    git(root, "submodule", "update", "-q", "--init")
+    assert walk(root).missing == ()
+
+
+def test_a_device_as_file_of_rules_is_not_read(tmp_path: Path, reader: str) -> None:
+    root = repository(tmp_path, "train.py")
+    git(root, "config", "core.excludesFile", "/dev/zero")
+    assert "train.py" in sent(root)
+
+
 def test_nothing_is_fetched_into_a_partial_clone(tmp_path: Path) -> None:
     """For a sparse index git reads trees, and fetches a missing one by the program that the configuration names."""
     root, trap = repository(tmp_path / "root", "a/train.py", "b/other.py"), tmp_path / "trap"

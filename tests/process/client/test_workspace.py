@@ -212,14 +212,15 @@ def as_nobody() -> Iterator[None]:
     [
         (".venv/bin/python", "name it in full: {top}/.venv/bin/python. If not, name an interpreter that is there"),
         ("./envs/one/bin/torchrun", "name it in full: {top}/envs/one/bin/torchrun. If not,"),
-        ("build/run.sh", "A line !/build/run.sh in .musterignore sends it"),
+        ("build/run.sh", "Lines !/build/ and !/build/** in .musterignore send its folder"),
+        ("./secret.sh", "A line !/secret.sh in .musterignore sends it"),
         ("../outside.sh", "It is outside of the folder; choose another one with --dir"),
     ],
 )
 def test_a_command_whose_program_is_not_sent_is_refused_with_the_way_out(code: Path, word: str, way_out: str) -> None:
     write(code, ".venv/pyvenv.cfg", ".venv/bin/python", "envs/one/conda-meta/history", "envs/one/bin/torchrun")
-    write(code, "build/run.sh", "../outside.sh")
-    (code / ".gitignore").write_text("envs/\nbuild/\n")
+    write(code, "build/run.sh", "../outside.sh", "secret.sh")
+    (code / ".gitignore").write_text("envs/\nbuild/\nsecret.sh\n")
     with pytest.raises(WorkspaceError) as caught:
         check_is_sent([word, "train.py"], tree=walk(code))
     text = f"the command starts {word}, which is not sent with the code. "

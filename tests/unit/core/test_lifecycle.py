@@ -131,6 +131,20 @@ def test_one_step(case, given_view, given_seen, to, reason):
     assert (step.to, step.reason) == (to and Phase(to), reason and StopReason(reason)), case
 
 
+@pytest.mark.parametrize(
+    ("phase", "attempt", "message"),
+    [
+        ("queued", 0, "cancelled before it started"),
+        ("suspended", 0, "cancelled before it started"),
+        ("suspended", 2, "cancelled while it was suspended"),
+        ("queued", 1, "cancelled while it waited"),
+    ],
+)
+def test_a_cancelled_job_is_not_said_to_have_never_started_where_it_has(phase, attempt, message):
+    step = decide(replace(view(phase), attempt=attempt, is_cancel_requested=True), Seen(), at(10))
+    assert step.message == message
+
+
 def test_a_deadline_counts_from_running():
     late = view("running", running_since=T0, deadline_seconds=60)
     assert decide(late, seen("running", "running"), at(59)).to is None

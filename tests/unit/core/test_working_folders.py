@@ -19,6 +19,11 @@ def test_files_that_went_on_are_counted_and_named():
     )
 
 
+def test_files_none_of_which_could_be_moved_are_counted():
+    words = note(carried={"files": 0, "bytes": 0, "attempt": 1, "names": [], "left": 3})
+    assert words == "worker-0 begins without the 3 files of attempt 1, which could not be moved and stay in its folder"
+
+
 def test_files_that_are_gone_are_named_with_the_way_out():
     words = note(lost={"files": 1, "bytes": 6, "names": ["out/model.pt"]})
     assert words.startswith(
