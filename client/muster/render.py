@@ -5,9 +5,10 @@ from __future__ import annotations
 import io
 import os
 import re
+import shlex
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TextIO
@@ -20,6 +21,8 @@ UNLIMITED = 10**6
 
 # Control characters except the tab, marks that reorder text, Unicode line separators, surrogates.
 STEERING = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+_COLOURS = re.compile(r"\x1b\[[0-9;:]{0,40}m")
 
 # phase or rank state: symbol and colour, the same words as on the web pages
 LOOKS: Mapping[str, tuple[str, str]] = {
@@ -117,6 +120,22 @@ def size(size_bytes: int | None) -> str:
 def printable(text: str) -> str:
     """Return text on one line and without control characters: a job's name must not control the reader's terminal."""
     return "".join(" " if char in "\n\t" else char for char in text if char in "\n\t" or char.isprintable())
+
+
+def command_line(words: Iterable[str]) -> str:
+    """Return words as a shell reads them, on one line: one with a newline is written as bash's $'...'."""
+    return " ".join(_ansi_c(word) if not word.isprintable() else shlex.quote(word) for word in words)
+
+
+def _ansi_c(word: str) -> str:
+    named = {"\n": "\\n", "\t": "\\t", "\\": "\\\\", "'": "\\'"}
+    escaped = (char if char.isprintable() else f"\\U{ord(char):08x}" for char in word)
+    return "$'" + "".join(named.get(char, text) for char, text in zip(word, escaped)) + "'"
+
+
+def uncoloured(text: str) -> str:
+    """Return a line that a program printed without its colours."""
+    return _COLOURS.sub("", text)
 
 
 def inert(text: str) -> str:

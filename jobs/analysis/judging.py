@@ -293,6 +293,10 @@ def _of_replicas(facts: AttemptFacts, read: Read) -> Failure | None:
     if is_echo and not ended[0].reason:  # a driver that lost another replica
         others = (_of_replica(one, read) for one in ended[1:] if _may_have_been_lost(one, by=ended[0]))
         return next((_less_sure(one) for one in others if one.kind != Kind.UNKNOWN), found)
+    states = {one.state for one in facts.ranks if one.replica == found.replica}
+    if found.exit_code and found.headline == found.explanation and states == {"succeeded"}:
+        words = f"{found.explanation}, although its ranks succeeded"
+        return replace(found, explanation=words, headline=words)
     return found
 
 

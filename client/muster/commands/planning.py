@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import shlex
-
 from muster.jobs.models_jobs import Plan
-from muster.render import printable, table, terminal_of
+from muster.render import command_line, printable, table, terminal_of
 
 
 def summary(plan: Plan) -> str:
@@ -21,7 +19,7 @@ def summary(plan: Plan) -> str:
 
 def plan_lines(plan: Plan) -> list[str]:
     headers = ("ROLE", "REPLICAS", "PROCESSES", "COMMAND")
-    rows = [(role.name, role.replicas, role.processes, shlex.join(role.command)) for role in plan.roles]
+    rows = [(role.name, role.replicas, role.processes, command_line(role.command)) for role in plan.roles]
     facts = [summary(plan), f"  framework  {printable(plan.framework)}"]
     notes = ["", *(printable(f"Note: {one}") for one in plan.notes)] if plan.notes else []
     return [*facts, "", *table(headers, rows=rows, terminal=terminal_of()), *notes] if rows else [*facts, *notes]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from datetime import datetime, timezone
 
 import click
@@ -12,7 +11,7 @@ from muster.commands.parts import RANK_HEADERS, rank_row
 from muster.commands.session import job_argument, open_client
 from muster.jobs.models import Failure, Job, Progress, Rank
 from muster.jobs.models_jobs import Replica
-from muster.render import Terminal, ago, clock, duration, printable, table, terminal_of
+from muster.render import Terminal, ago, clock, command_line, duration, printable, table, terminal_of, uncoloured
 
 
 @click.command()
@@ -42,7 +41,7 @@ def _facts(job: Job, *, now: datetime) -> list[str]:
     facts = {
         "message": job.message or job.reason,
         "queue": f"{job.queue} (team {job.team}), by {job.user}",
-        "command": shlex.join(job.command),
+        "command": command_line(job.command),
         "size": _size(job),
         "progress": _progress(job.progress),
         "attempt": f"{job.attempt}, {job.failures} failed, {job.max_retries} retries allowed",
@@ -107,7 +106,7 @@ def _failure(failure: Failure | None, *, job: Job, terminal: Terminal) -> list[s
     kind = " ".join(filter(None, [likely, failure.kind.replace("_", " ")]))
     late = "reported after the end" if failure.after_end else ""
     place = ", ".join(filter(None, [kind, failure.replica, clock(failure.at), late]))
-    lines = [f"  | {printable(line)}" for line in failure.traceback or failure.last_lines]
+    lines = [f"  | {printable(uncoloured(line))}" for line in failure.traceback or failure.last_lines]
     rank = "" if failure.rank is None else f" --rank {failure.rank}"
     more = terminal.dim(f"`muster logs {job.id}{rank}` shows the whole output")
     hint = [f"hint: {printable(failure.hint)}"] if failure.hint else []

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import os
 import re
+import subprocess
 import time
 from datetime import UTC, datetime, timedelta, timezone
 
@@ -18,12 +20,14 @@ from muster.render import (
     Terminal,
     ago,
     clock,
+    command_line,
     duration,
     inert,
     printable,
     size,
     table,
     terminal_of,
+    uncoloured,
 )
 from rich.cells import cell_len
 
@@ -38,10 +42,6 @@ ROWS = [
     ),
     (3, "训练大型语言模型", "failed", "rank 3 exited with code 1"),
 ]
-
-
-def uncoloured(line: str) -> str:
-    return re.sub(r"\x1b\[[0-9;]*m", "", line)
 
 
 class FakeTty(io.StringIO):
@@ -175,3 +175,24 @@ def test_a_time_is_in_the_readers_zone_and_names_it(monkeypatch):
     monkeypatch.undo()
     time.tzset()
     assert clock(None) == ""
+
+
+@given(
+    st.lists(
+        st.text(alphabet=st.characters(exclude_categories=["Cs"], exclude_characters="\0")), min_size=1, max_size=4
+    )
+)
+def test_a_command_is_one_line_that_bash_reads_as_its_words(words):
+    line = command_line(words)
+    assert line.isprintable()
+    asked = ["bash", "-c", f"printf '%s\\0' {line}"]
+    done = subprocess.run(asked, capture_output=True, check=True, env={"LC_ALL": "C.UTF-8", "PATH": os.environ["PATH"]})
+    assert done.stdout.decode().split("\0")[:-1] == words
+
+
+def test_a_word_with_a_newline_is_not_flattened():
+    assert command_line(["python", "-c", "# it's\nprint(1)"]) == "python -c $'# it\\'s\\nprint(1)'"
+
+
+def test_colours_of_a_program_are_taken_away_whole():
+    assert uncoloured("boom \x1b[31;1mcolour\x1b[0m") == "boom colour"

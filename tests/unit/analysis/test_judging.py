@@ -458,6 +458,12 @@ def test_a_replica_ended_by_the_cluster(reason, kind):
     assert (found.kind, found.replica, found.headline) == (kind, "worker-1", f"worker-1: {reason}")
 
 
+def test_a_command_that_fails_after_its_ranks_succeeded_is_told_apart():
+    ranks = [rank(number, code=0, state="succeeded") for number in (0, 1)]
+    found = judged(*ranks, replicas=[ReplicaFacts("worker-0", "failed", exit_code=1)])
+    assert found.headline == found.explanation == "worker-0 exited with code 1, although its ranks succeeded"
+
+
 def test_a_replica_that_the_cluster_ended_is_named_though_muster_ends_the_others():
     drained = "its node is being emptied (EvictionByEvictionAPI): Eviction API: evicting"
     ours, theirs = ReplicaFacts("worker-0", "failed", signal=15), ReplicaFacts("worker-1", "failed", drained, signal=15)
