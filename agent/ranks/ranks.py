@@ -126,10 +126,14 @@ class Ranks:
             outbox=self._outbox,
             journal=self._journal,
             author=author,
-            on_text=functools.partial(self._printed, rank) if self._reads_printed and rank != NO_RANK else None,
+            on_text=functools.partial(self._printed, rank) if self._reads_printed and self._may_print(rank) else None,
         )
         self.streams = [one for one in self.streams if one.is_open] + [stream]
         return stream
+
+    def _may_print(self, rank: int) -> bool:
+        """Whether metrics are looked for: also in what a script prints in place of the one rank that is planned."""
+        return rank != NO_RANK or len(self._expected) == 1
 
     def adopt(self, pid: int, *, fds: list[int], at: float) -> None:
         """Take the replica's command, whose stdout and stderr are `fds`, as its one rank."""
@@ -258,6 +262,10 @@ class Ranks:
 
     def _printed(self, number: int, text: bytes) -> None:
         """Take metrics from what a rank prints, until it reports some itself."""
+        if number == NO_RANK:
+            if self.any_seen():
+                return
+            number = self._expected.start
         if number in self._reporting:
             return
         for one in printed.read(text):

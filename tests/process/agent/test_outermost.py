@@ -180,3 +180,14 @@ def test_a_rank_that_is_no_python_is_seen_by_itself(bench: Bench, line: str, tex
     bench.start(folder).wait(PATIENCE_SECONDS)
     received = bench.control_plane.of(folder.name)
     assert texts in (received.texts(0), received.texts(1)), "one that fails may end the other before it begins"
+
+
+def test_what_a_script_prints_in_place_of_the_one_planned_rank_becomes_series(bench: Bench) -> None:
+    line = f"{sys.executable} -c 'print(\"step 3/10 loss 0.6931471824645996\")'; {TORCHRUN} --nproc_per_node=1 train.py"
+    script = "import os; print('step 4/10 loss 0.5')"
+    received = bench.run(["bash", "-c", line], files={"train.py": script}, env=torch_env(0, nodes=1, port=free_port()))
+    points = [point[1:] for item in received.kind("metrics", rank=0) for point in item["points"]]
+    assert points == [
+        [3, {"printed/loss": 0.6931471824645996, "total_steps": 10}],
+        [4, {"printed/loss": 0.5, "total_steps": 10}],
+    ]

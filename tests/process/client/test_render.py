@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import re
 import subprocess
 import time
 from datetime import UTC, datetime, timedelta, timezone
