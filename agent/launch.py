@@ -93,6 +93,8 @@ def not_started(path: str, error: OSError) -> str:
     except OSError:
         first = b""
     line, newline, _ = first.partition(b"\n")
+    if line.startswith(b"\xef\xbb\xbf#!"):
+        return why + "a byte order mark, which editors do not show, stands before its #!; save it as UTF-8 without one"
     if not line.startswith(b"#!"):
         kind = (
             ""

@@ -248,6 +248,7 @@ def test_output_is_mirrored_with_rank_and_line_numbers(bench: Bench) -> None:
             b"echo 1\n",
             "it is no program of this machine and does not begin with #!; name its interpreter, such as bash FILE",
         ),
+        (b"\xef\xbb\xbf#!/bin/sh\necho hi\n", "a byte order mark, which editors do not show, stands before its #!"),
     ],
 )
 def test_a_script_that_exists_and_cannot_be_started_says_what_is_wrong_with_its_first_line(
