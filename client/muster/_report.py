@@ -63,8 +63,14 @@ class _Reporter:
         for name, value in values.items():
             key = names.get(name)
             if key is None:
+                if not name:
+                    raise ValueError("muster.report: a metric has no name")
                 key = names[name] = json.dumps(name)
-            parts.append(f"{key}:{_number(value)}")
+            try:
+                parts.append(f"{key}:{_number(value)}")
+            except (TypeError, ValueError) as error:
+                kind = TypeError if isinstance(error, TypeError) else ValueError
+                raise kind(f"muster.report: {name} is no number: {error}") from None
         return f"[{time.time():.3f},{_step(step)},{{{','.join(parts)}}}]\n".encode()
 
     def _connect(self) -> bool:

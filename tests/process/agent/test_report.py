@@ -82,8 +82,10 @@ def test_a_dead_agent_is_no_error(listener: socket.socket, monkeypatch: pytest.M
 
 @pytest.mark.parametrize("value", ["0.5", None, [1.0], b"1"])
 def test_a_value_that_is_not_a_number_is_a_type_error(value: object) -> None:
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match=r"muster\.report: loss is no number: "):
         _Reporter().send({"loss": value})
+    with pytest.raises(ValueError, match="a metric has no name"):
+        _Reporter().send({"": 1.0})
 
 
 def test_tensors_are_accepted() -> None:
