@@ -3,9 +3,11 @@
 Source: https://docs.slack.dev/messaging/formatting-message-text (escaping) and /reference/block-kit/blocks (limits).
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
+_EVERYBODY = re.compile(r"@(?=(?:channel|all|here|everyone)\b)", re.IGNORECASE)
 MOST_TEXT = 2900  # characters; a section's text may have 3000
 _WORDS = {
     "job.started": ":arrow_forward:|started",
@@ -32,8 +34,12 @@ def message(payload: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def escaped(text: str) -> str:
-    """Escape what Slack gives a meaning, so that no name of a job becomes a link or a mention."""
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("\n", " ")
+    """Escape what Slack gives a meaning, so that no name of a job becomes a link or a mention.
+
+    Mattermost also takes `@channel` and `[text](address)`, and has no escapes for them: a space of no width parts them.
+    """
+    text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("\n", " ")
+    return _EVERYBODY.sub("@\u200b", text).replace("](", "]\u200b(")
 
 
 def _reason(data: Mapping[str, Any]) -> str:

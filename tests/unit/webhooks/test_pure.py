@@ -60,6 +60,12 @@ def test_slack_is_told_of_every_event_with_its_text_escaped(event):
     assert told["text"].startswith("Job resnet &lt;b&gt;&amp;co ")
 
 
+def test_no_text_of_a_job_calls_everybody_or_is_a_link_in_mattermost():
+    assert slack.escaped("@channel @All [here](https://x) ada@example.com") == (
+        "@\u200bchannel @\u200bAll [here]\u200b(https://x) ada@example.com"
+    )
+
+
 def test_slack_gets_no_link_without_a_public_address_and_never_more_than_it_takes():
     told = slack.message(events.payload(WebhookEvent.STARTED, at=AT, job=replace(JOB, url=None), message="x\n" * 9000))
     text = told["blocks"][0]["text"]["text"]
