@@ -115,7 +115,7 @@ class _File:
         if self._is_broken or most < _HEAD + _TAIL:
             return [], 0
         try:
-            with open(self._path, "rb", buffering=0, opener=plain) as file:
+            with open(self._path, "rb", buffering=0, opener=_no_link) as file:
                 size = file.seek(0, os.SEEK_END)
                 if size < self._size:  # it was written anew
                     self._at = 0
@@ -140,6 +140,10 @@ class _File:
             at = end
         self._at += at
         return [scalar for record in found[-MOST_RECORDS:] for scalar in scalars_of(record)], len(data)
+
+
+def _no_link(path: str, flags: int) -> int:
+    return plain(path, flags | os.O_NOFOLLOW)  # one may have been put in its place since the folder was listed
 
 
 def scalars_of(event: bytes) -> List[Scalar]:
