@@ -223,12 +223,12 @@ def cancel(*, job: Job, by: User, is_now: bool = False) -> Job:
 
 def suspend(*, job: Job, by: User) -> Job:
     """Ask for a pause: quota and processes are released, workspace and checkpoints stay."""
-    _refuse_finished(job, "suspend")
+    _refuse_finished(job, "suspended")
     return _intend(job, by, "suspend", wanted=lambda row: {} if row.suspended else {"suspended": True})
 
 
 def resume(*, job: Job, by: User) -> Job:
-    _refuse_finished(job, "resume")
+    _refuse_finished(job, "resumed")
     if job.suspended and (problem := trust.problem(job.job_spec, job.queue)):
         raise Conflict(
             f"job {job.name} cannot be resumed as it is, because another team now has a queue on its machine: {problem}",
@@ -351,11 +351,11 @@ def default_name(spec: JobSpec) -> str:
     return f"{clean or 'job'}-{secrets.token_hex(3)}"
 
 
-def _refuse_finished(job: Job, verb: str) -> None:
+def _refuse_finished(job: Job, done: str) -> None:
     job.refresh_from_db(fields=["phase"])
     if job.is_finished:
         raise Conflict(
-            f"job {job.name} is {job.phase} and cannot be {verb}ed; resubmit it to run it again", "phase", job.phase
+            f"job {job.name} is {job.phase} and cannot be {done}; resubmit it to run it again", "phase", job.phase
         )
 
 

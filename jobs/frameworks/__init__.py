@@ -1,6 +1,6 @@
 """One module in this package is one framework, unless its name begins with an underscore.
 
-A module provides what `Framework` lists; nothing else in Muster is edited to add one: parser, form, API, OpenAPI and
+A module provides what `Framework` lists; of the control plane nothing else is edited to add one (docs/extending.md): parser, form, API, OpenAPI and
 contract tests enumerate `REGISTRY`.
 """
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-ALWAYS = ("__pycache__/", ".venv/", "*.pyc")
+UNLESS_TRACKED = ("__pycache__/", ".venv/", "*.pyc")
 OWN_FILE = ".musterignore"
 FILES = (".gitignore", OWN_FILE)  # later ones win
 OPEN_BRACKET = re.compile(r"(?<!\\)\[(?!\^/\])")  # in an expression of pathspec, whose own brackets are `[^/]`
@@ -72,7 +72,7 @@ def rules_of_folder(folder: Path, *, base: str) -> list[Rule]:
 
 
 def default_rules() -> list[Rule]:
-    return rules_of_text("\n".join(ALWAYS))
+    return rules_of_text("\n".join(UNLESS_TRACKED))
 
 
 def rules_above(root: Path, *, top: Path) -> list[Rule]:

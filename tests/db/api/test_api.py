@@ -143,6 +143,8 @@ def test_suspend_resume_and_cancel_change_intent_and_return_the_job(api, lab):
     assert lab.visit(job, times=3).phase == "cancelled"
     refused = api.post(f"/jobs/{job.pk}/suspend")
     assert (refused.status_code, "resubmit" in refused.json()["detail"]) == (409, True)
+    for act, words in (("suspend", "cannot be suspended"), ("resume", "cannot be resumed")):
+        assert words in api.post(f"/jobs/{job.pk}/{act}").json()["detail"]
     again = api.post(f"/jobs/{job.pk}/resubmit")
     assert again.status_code == 201
     assert again.json()["command"] == ["torchrun", "train.py"]

@@ -1,7 +1,11 @@
 """What holds for every framework, whichever it is: a new one is found here by its module alone."""
 
+from pathlib import Path
+
 import pytest
 
+from agent import frameworks as agent_frameworks
+from agent.frameworks.base import Framework
 from jobs import frameworks
 from jobs.core.fields import FIELDS, Type
 from jobs.core.plan import FirstRank, Index
@@ -59,3 +63,9 @@ def test_what_it_sets_itself_cannot_be_set_by_users(framework):
 def test_a_field_of_two_frameworks_is_the_same_in_both():
     fields = {field for framework in frameworks.REGISTRY.values() for field in framework.FIELDS}
     assert len(fields) == len({field.name for field in fields}), "OpenAPI describes each name once"
+
+
+def test_each_half_inside_a_replica_is_registered():
+    """The agent gives an unknown framework the neutral half, so that a forgotten line would go unnoticed."""
+    halves = {path.stem for path in Path(agent_frameworks.__file__).parent.glob("*.py")} & set(frameworks.REGISTRY)
+    assert halves == {name for name in frameworks.REGISTRY if type(agent_frameworks.get(name)) is not Framework}
