@@ -35,8 +35,14 @@
     }
   };
 
-  const fail = ({ detail: { ctx } }) => {
+  // A request that gave way to the next one of its element, as where Enter is a change and a submission.
+  const began = new WeakMap();
+  document.body.addEventListener("htmx:before:request", ({ detail: { ctx } }) => began.set(ctx, performance.now()));
+  const isReplaced = (ctx, error) => error?.name === "AbortError" && performance.now() - began.get(ctx) < htmx.config.defaultTimeout * 0.95;
+
+  const fail = ({ detail: { ctx, error } }) => {
     if (!ctx) return; // an error of the page itself; the console has it
+    if (isReplaced(ctx, error)) return;
     const why = reason(ctx), status = ctx.response?.status ?? 0;
     if (!isByHand(ctx)) return say(stale, `This page is not up to date: ${why}. Trying again.`);
     if (ctx.request.method === "GET") return say(outcome, `${label(ctx)} cannot be shown: ${why}.`);

@@ -1,10 +1,13 @@
 """Prepare a traceback for display: the user's own frames apart from library frames, which may be folded. Pure."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from .tracebacks import FRAME, is_library
 
+_IN_GROUP = re.compile(r"^(?:\s*\|)+ ")  # what an ExceptionGroup draws before the lines of the errors within it
+_RULE = re.compile(r"^\s*\+-")  # and between them
 _BOX = "│┃|╭╰╮╯─┄"
 
 
@@ -36,4 +39,5 @@ def shown(lines: Iterable[str]) -> list[TracebackPart]:
 def _look(line: str, before: str) -> str:
     if frame := FRAME.match(line.lstrip(_BOX + "+ ")):
         return "library" if is_library(frame[1]) else "own"
-    return before if before != "words" and line.startswith("    ") else "words"
+    is_code = _IN_GROUP.sub("", line).startswith("    ") and not _RULE.match(line)
+    return before if before != "words" and is_code else "words"

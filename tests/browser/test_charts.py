@@ -28,6 +28,18 @@ def drag(page, begin: float, end: float) -> None:
     page.mouse.up()
 
 
+def test_a_zoom_that_is_typed_and_entered_shows_no_failure(page, lab):
+    """Enter is a change of the field and a submission: two requests, of which none may be broken off."""
+    job = seed.running(lab, steps=100)
+    page.goto(f"/jobs/{job.pk}")
+    live(page)
+    page.fill("#chart-form [name=zoom]", "20-60")
+    page.press("#chart-form [name=zoom]", "Enter")
+    expect(page).to_have_url(re.compile(r"zoom=20-60"))
+    expect(page.locator("#charts")).to_have_attribute("hx-get", re.compile("zoom=20-60"))
+    expect(page.locator("#outcome")).to_be_hidden()
+
+
 def test_a_drag_zooms_and_a_double_click_shows_all_again(page, lab):
     job = seed.running(lab, steps=100)
     page.goto(f"/jobs/{job.pk}")

@@ -197,6 +197,15 @@ def test_a_line_that_announces_another_is_not_alone(message, words):
     assert tracebacks.Raised("E", message).words == words
 
 
+def test_the_errors_of_a_group_are_shown_as_words_between_their_frames():
+    shown = traceback_view.shown(lines(GROUP))
+    assert not any(part.look == "library" for part in shown)
+    words = [line.strip(" |+-") for part in shown if part.look == "words" for line in part.lines]
+    assert {"ExceptionGroup: two things (2 sub-exceptions)", LABEL, "KeyError: 'x'", "1", "2"} <= set(words)
+    own = [line for part in shown if part.look == "own" for line in part.lines]
+    assert len(own) == 8 and all("def " in one or "raise" in one or "File" in one or "^" in one for one in own)
+
+
 def test_the_words_that_link_a_cause_within_a_group_are_no_part_of_its_message():
     chain = tracebacks.last_chain(lines(CAUSES_IN_GROUP))
     assert chain.raised[0].message == "'tokens'"
