@@ -127,7 +127,7 @@
     const found = lines.map((line) => [line, nearest(plot, plot.data[line], at)]).filter(([, index]) => index !== null);
     if (!found.length) return;
     const values = found.map(([line, index]) => plot.data[line][index]), write = units[svg.dataset.unit];
-    const shown = values.length > 3 ? [Math.min(...values), Math.max(...values)].map(write).join(" to ") : values.map(write).join(" · ");
+    const shown = values.length > 3 ? [...new Set([Math.min(...values), Math.max(...values)].map(write))].join(" to ") : values.map(write).join(" · ");
     const x = plot.data[0][found[0][1]];
     out.textContent = `${shown} at ${svg.dataset.x === "step" ? `step ${Math.round(x).toLocaleString("en")}` : time(x)}`;
   };

@@ -12,7 +12,10 @@
 
   // The text of the element that was clicked: “Cancel the job”.
   const label = ({ request, sourceElement }) => {
-    const text = (request.submitter ?? sourceElement).textContent.trim().replace(/\s+/g, " ");
+    const element = request.submitter ?? sourceElement;
+    // A cell of the matrix holds many numbers; what comes before the colon in its title names it: “Rank 2”.
+    const named = element.getAttribute("aria-label") || (element.childElementCount > 1 && element.title.split(":")[0]);
+    const text = (named || element.textContent).trim().replace(/\s+/g, " ");
     return text && text.length <= 60 ? `“${text}”` : request.method === "GET" ? "The requested content" : "Your change";
   };
 

@@ -26,6 +26,6 @@
     const all = inputs.flatMap((one) => [...one.files]);
     form.elements.paths.value = JSON.stringify(inputs.flatMap((one) => one.musterPaths ?? []));
     const total = all.reduce((sum, file) => sum + file.size, 0);
-    said.textContent = all.length ? `${all.length} file${all.length > 1 ? "s" : ""}, ${(total / 1024).toFixed(0)} KiB` : "No files chosen.";
+    said.textContent = all.length ? `${all.length} file${all.length > 1 ? "s" : ""}, ${total < 1000 ? `${total} B` : `${(total / 1024).toFixed(total < 10240 ? 1 : 0)} KiB`}` : "No files chosen.";
   });
 })();

@@ -168,6 +168,7 @@ def _page(
     context = {
         "queue": queue,
         "form": form,
+        "may_submit": may(request.user, Act.SUBMIT, queue.team),
         "waiting": list(waiting[:SHOWN]),
         "waiting_count": waiting.count(),
         "holders": list(holders[:SHOWN]),

@@ -106,7 +106,9 @@ def _make(request: HtmxRequest, form: SubmitForm) -> Job | None:
     """Return the job, or None with every problem at its field. Uploaded files are kept either way."""
     with _problems_at_fields(form):
         code = _code(request, form)
-        if not form.errors:
+        if form.errors:
+            _look_further(request, form)
+        else:
             queue, key = form.cleaned_data["queue"], form.cleaned_data["idempotency_key"]
             sent = form.sent()
             return services.submit(user=request.user, queue=queue, sent=sent, workspace=code, idempotency_key=key)[0]
@@ -144,7 +146,9 @@ def _code(request: HtmxRequest, form: SubmitForm) -> Workspace | None:
         case "upload" if form.uploads():
             return _stored(request, form)
         case "upload":
-            form.add_error("upload", "are missing; choose files or a folder, or state that the job needs no code")
+            form.add_error(
+                "upload", "no files were chosen; choose files or a folder, or state that the job needs no code"
+            )
     return None
 
 

@@ -42,6 +42,25 @@ def test_nothing_is_wider_than_a_phone(boss, page, lab):
         assert page.evaluate("document.documentElement.scrollWidth") <= 375, url
 
 
+# Every control of the open sheet lies in the window, and under the pointer.
+REACHED = """() => [...document.querySelectorAll("details[open] .sheet :is(button, input:not([type=hidden]))")].map((one) => {
+  const { left, right, top, height } = one.getBoundingClientRect(), found = document.elementFromPoint((left + right) / 2, top + height / 2);
+  return [left >= 0 && right <= innerWidth, found === one || one.contains(found)];
+})"""
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_what_a_button_opens_is_reached_with_the_pointer(page, lab, people, width):
+    User.objects.filter(pk=people.owner.pk).update(is_superuser=True, is_staff=True)
+    job = seed.running(lab, steps=2)
+    page.set_viewport_size({"width": width, "height": 800})
+    for url, button in ((f"/jobs/{job.pk}", "Cancel"), ("/people", "Change")):
+        page.goto(url)
+        page.locator("summary", has_text=button).first.click()
+        found = page.evaluate(REACHED)
+        assert found and all(all(one) for one in found), (url, found)
+
+
 def test_a_token_of_a_service_account_is_created_shown_once_and_revoked(boss, page):
     page.goto("/teams/nlp")
     page.fill("[name=name]", "nightly")

@@ -48,6 +48,13 @@ def test_every_value_lies_inside_its_axis_and_ticks_rise(values):
     assert 2 <= len(up.ticks) <= 6
 
 
+@pytest.mark.parametrize("value", [3e-6, 0.001, -0.25, 0.0, 5.0])
+def test_the_axis_of_a_small_constant_is_of_its_size(value):
+    """The page reads values back from where they are drawn: 0.001 in a range from -1 to 2 came back as 0.00101."""
+    found = axis([value, value])
+    assert found.high - found.low <= (6 * abs(value) if 0 < abs(value) < 1 else 4)
+
+
 @given(st.lists(st.integers(0, 10**7), min_size=1, max_size=20), st.booleans())
 def test_the_axis_of_steps_ends_where_the_data_ends(values, is_time):
     across = tight_axis([float(value) for value in values], is_time=is_time)

@@ -57,3 +57,9 @@ def test_members_see_who_waits_in_which_order_and_what_runs(as_, people, lab):
 def test_strangers_do_not_see_a_queue(as_, people, queue):
     assert as_(people.stranger).get("/queues/default").status_code == 404
     assert as_(people.viewer).post("/queues/default", {"slots": "9"}).status_code == 403
+
+
+def test_only_who_may_submit_is_offered_to(as_, people, owner, queue):
+    assert "Submit one" in owner.get(f"/queues/{queue.name}").text
+    page = as_(people.viewer).get(f"/queues/{queue.name}").text
+    assert "No job holds any of it." in page and "Submit one" not in page

@@ -116,6 +116,13 @@ def test_an_error_is_shown_at_its_field_and_other_values_are_kept(owner, sent, f
     assert not Job.objects.exists()
 
 
+def test_all_that_is_wrong_is_said_at_once_also_where_no_file_was_chosen(owner, sent):
+    answer = owner.post("/jobs/new", {**sent, "code": "upload", "name": "Not A Name"})
+    assert answer.status_code == 422
+    assert "No files were chosen; choose files or a folder" in answer.text
+    assert 'id="error-name"' in answer.text and "Must be 1 to 40" in answer.text
+
+
 def test_a_taken_name_is_an_error_of_the_name_field(owner, sent):
     owner.post("/jobs/new", {**sent, "name": "mine"})
     answer = owner.post("/jobs/new", {**sent, "name": "mine", "idempotency_key": "key-2"})
