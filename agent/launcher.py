@@ -69,6 +69,7 @@ class Launcher:
         self._status: int | None = None
         self.deadline: float | None = None  # monotonic; when the grace period ends
         self.stop_reason = ""
+        self.was_told = False  # whether it was running when it was asked to stop
         self._told: set[int] = set()  # processes outside of the group that got SIGTERM
 
     @property
@@ -89,6 +90,7 @@ class Launcher:
         self.stop_reason = reason
         self.deadline = time.monotonic() + self._grace_seconds
         if self._status is None:
+            self.was_told = True
             below = [pid for pid in linux.descendants(os.getpid()) if linux.group(pid) == self._process.pid]
             if any(linux.name(pid) == _HELPER for pid in below):
                 for pid in below:
@@ -152,7 +154,7 @@ class Launcher:
         if os.WIFSIGNALED(status):
             return Outcome("failed", signal=os.WTERMSIG(status), reason=self.stop_reason)
         exit_code = os.WEXITSTATUS(status)
-        if exit_code == 0:  # also after a stop: work that completed during the grace period is complete
+        if exit_code == 0:
             return Outcome("succeeded", exit_code=0)
         return Outcome("failed", exit_code=exit_code, reason=self.stop_reason)
 

@@ -102,6 +102,10 @@ class Ranks:
     def any_seen(self) -> bool:
         return bool(self._ranks)
 
+    def any_under_launcher(self) -> bool:
+        """Return whether a launcher such as torchrun has started ranks: its exit code speaks for all of them."""
+        return any(one.launcher for one in self._ranks.values())
+
     def running(self) -> list[Rank]:
         return [one for one in self._open() if one.has_number]
 

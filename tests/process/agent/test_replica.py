@@ -4,6 +4,7 @@ import fcntl
 import json
 import signal
 import socket
+import sys
 import time
 from pathlib import Path
 
@@ -11,7 +12,8 @@ import pytest
 
 from agent.linux import is_alive
 from embedded.ports import free_port
-from tests.process.agent.bench import ENDED, Bench
+from tests.process.agent.bench import ENDED, Bench, torch_env
+from tests.support import fake_torchrun
 from tests.support.fake_control_plane import FakeControlPlane
 from tests.support.patience import PATIENCE_SECONDS
 
@@ -178,13 +180,32 @@ def test_a_second_stop_ends_the_grace_period(bench: Bench) -> None:
     assert bench.status()["signal"] == signal.SIGKILL
 
 
-def test_a_command_that_completes_during_its_grace_period_has_succeeded(bench: Bench) -> None:
-    folder = bench.replica(["sh", "-c", "trap 'exit 0' TERM; echo ready; while :; do sleep 0.05; done"])
+@pytest.mark.parametrize("told", [{}, {"framework": "plain", "is_rank": True}])
+def test_a_command_that_leaves_with_0_when_it_is_asked_to_stop_has_been_stopped(bench: Bench, told: dict) -> None:
+    """It may have saved and left: a suspended job that counted as succeeded could not be resumed."""
+    folder = bench.replica(["sh", "-c", "trap 'exit 0' TERM; echo ready; while :; do sleep 0.05; done"], **told)
     agent = bench.start(folder)
-    bench.wait_for(lambda: bench.control_plane.of().texts() == ["ready"])
+    bench.wait_for(lambda: bench.control_plane.of().texts(0 if told else -1) == ["ready"])
     agent.terminate()
     agent.wait(PATIENCE_SECONDS)
-    assert (bench.status()["state"], bench.status()["reason"]) == ("succeeded", "")
+    status = bench.status()
+    assert (status["state"], status["exit_code"], status["reason"]) == ("failed", 0, "stopped on request")
+
+
+def test_ranks_that_complete_during_the_grace_period_have_succeeded(bench: Bench) -> None:
+    script = """
+import signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+print("ready", flush=True)
+time.sleep(600)
+"""
+    words = [sys.executable, fake_torchrun.__file__, "--nproc_per_node=1", "train.py"]
+    folder = bench.replica(words, files={"train.py": script}, env=torch_env(0, nodes=1, port=free_port()))
+    agent = bench.start(folder)
+    bench.wait_for(lambda: "ready" in bench.control_plane.of().texts(0))
+    agent.terminate()
+    agent.wait(PATIENCE_SECONDS)
+    assert bench.status()["state"] == "succeeded"
 
 
 def test_processes_left_behind_are_killed_at_the_end(bench: Bench) -> None:
