@@ -31,6 +31,12 @@ _BAR = re.compile(r"\|\s*(\d{1,12})/(\d{1,12}) \[[\d:?]{4,12}<[\d:? ]{1,12}, [^\
 _PLACE = re.compile(
     r"\[\s*\d{1,12}/\d{1,12}\s*(?:\(\s*\d{1,3}(?:\.\d{1,3})?%\))?\]|^\s*\d{1,12}/\d{1,12}\s+(?:[━╸─]{5,60}|\[[=>.]{5,60}\])\s.{0,40}s"
 )
+_BATCHES = re.compile(r"\b\d{1,12}\s*/\s*\d{1,12} (?:batches|batch|samples|examples)\b")
+# Where a line names a whole epoch, its steps are those of the epoch: they begin again with the next one.
+_EPOCH = re.compile(r"\bepoch\b[\s:=#\[]{0,4}\d{1,9}(?!\.?\d)", re.IGNORECASE)
+_EPOCH_LINE = re.compile(
+    r"^\W{0,5}(?:rank ?\d{1,6}\W{1,4})?(?:train(?:ing)?\s+|end of\s+)?epoch\W{0,4}\d", re.IGNORECASE
+)
 _COLOURS = re.compile(r"\x1b\[[\d;]{0,20}m|\x08")
 _DICT = re.compile(r"^\s*\{['\"][^{}]{3,2000}\}\s*\Z")
 # Katib's file format: "2026-11-27T10:00:00Z accuracy=0.91", and the same without a time.
@@ -69,7 +75,7 @@ def read(text: bytes) -> List[Point]:
 
 def point_of(line: str) -> Optional[Point]:
     """Return what a line says of a training, None if it says nothing that is surely that."""
-    if len(line) > 2000 or "=" not in line and ":" not in line and "loss" not in line:
+    if len(line) > 2000 or "=" not in line and ":" not in line and "oss" not in line:
         return None
     line = _COLOURS.sub("", line)
     bar = _BAR.search(line)
@@ -77,11 +83,12 @@ def point_of(line: str) -> Optional[Point]:
     values = {_named(name): _number(text) for name, text in _PAIR.findall(line)}
     if not any(_RESULT.search(name) for name in values):
         return None
+    is_of_epoch = bool(_EPOCH.search(line))
     if bar:
-        return Point(int(bar[1]), int(bar[2]), values)
-    if steps:
+        return Point(None, None, values) if is_of_epoch else Point(int(bar[1]), int(bar[2]), values)
+    if steps and not (is_of_epoch and steps[2]):
         return Point(int(steps[1]), int(steps[2]) if steps[2] else None, values)
-    is_sure = _DICT.match(line) or _KATIB.match(line) or _PLACE.search(line)
+    is_sure = steps or any(one.search(line) for one in (_DICT, _KATIB, _PLACE, _BATCHES, _EPOCH_LINE))
     return Point(None, None, values) if is_sure else None
 
 

@@ -37,8 +37,9 @@ _LAUNCHERS = (
         "accelerate launch",
         frozenset({"accelerate"}),
         frozenset({"accelerate", "accelerate.commands.accelerate_cli"}),
-        "Accelerate finds ranks and addresses in the environment that torchrun sets; its own settings go into env, such as "
-        "ACCELERATE_MIXED_PRECISION=bf16",
+        "Accelerate finds ranks and addresses in the environment that torchrun sets; its own options go into env: --cpu is "
+        "ACCELERATE_USE_CPU=true, --mixed_precision bf16 is ACCELERATE_MIXED_PRECISION=bf16; those of DeepSpeed and FSDP are "
+        "arguments of Accelerator",
         "launch",
         frozenset({"accelerate-launch", "accelerate.commands.launch"}),
     ),

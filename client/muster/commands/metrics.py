@@ -33,7 +33,7 @@ def metrics(
         ident=lambda one: one.name,
         headers=("SERIES", "RANK", "POINTS", "STEP", "LAST", "LEAST", "MOST"),
         row=_row,
-        empty="No metrics yet: call `muster.report(step=step, loss=loss)` in the training script.",
+        empty="No metrics: `muster.report(step=step, loss=loss)` in the training script sends some.",
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import datetime, timezone
 
 import click
@@ -57,9 +58,20 @@ def _facts(job: Job, *, now: datetime) -> list[str]:
 
 def _size(job: Job) -> str:
     if job.layout and job.min_nodes is None:
-        total = job.ranks.total
+        total, planned = job.ranks.total, _product(job.layout)
+        if planned and total > planned:  # the command starts more of them itself
+            return f"{job.layout} = {planned} rank{'' if planned == 1 else 's'} planned, {total} started"
         return f"{job.layout} = {total} rank{'' if total == 1 else 's'}" if total else job.layout
     return f"{job.span} nodes x {job.nproc_per_node} processes"
+
+
+TIMES = " \N{MULTIPLICATION SIGN} "  # in a layout: nodes and processes of each
+
+
+def _product(layout: str) -> int:
+    """Return how many ranks a layout of two numbers has; 0 for one of several roles."""
+    numbers = layout.split(TIMES)
+    return math.prod(map(int, numbers)) if all(number.isdecimal() for number in numbers) else 0
 
 
 def _progress(progress: Progress | None) -> str:

@@ -95,7 +95,9 @@ def test_the_status_of_a_failed_job_shows_the_first_failure_with_its_last_lines(
     assert "  | ValueError: loss is nan\n`muster logs 1 --rank 3` shows the whole output\n" in said
 
 
-@pytest.mark.parametrize(("total", "size"), [(0, "1 × 1"), (1, "1 × 1 = 1 rank"), (8, "1 × 1 = 8 ranks")])
+@pytest.mark.parametrize(
+    ("total", "size"), [(0, "1 × 1"), (1, "1 × 1 = 1 rank"), (8, "1 × 1 = 1 rank planned, 8 started")]
+)
 def test_the_size_of_a_job_is_said_in_english(run: Run, logged_in: FakeMuster, total: int, size: str) -> None:
     logged_in.add_job(layout="1 × 1", ranks={"total": total})
     assert f"  size      {size}\n" in run("status", "job-1").stdout

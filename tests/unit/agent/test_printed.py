@@ -14,11 +14,11 @@ from agent.output.printed import Point, point_of
         ("iter 28: loss 4.2800, time 103.21ms, mfu 1.20%", 28, None, {"loss": 4.28, "mfu": 1.2}),  # nanoGPT
         ("step 250: train loss 4.2331, val loss 4.3012", 250, None, {"train_loss": 4.2331, "val_loss": 4.3012}),
         ("step 10/100 loss=2.3", 10, 100, {"loss": 2.3}),
-        ("Epoch 3, step 20 of 500, loss: 0.5, lr: 3e-4", 20, 500, {"epoch": 3.0, "loss": 0.5, "lr": 3e-4}),
+        ("Epoch 3, step 20 of 500, loss: 0.5, lr: 3e-4", None, None, {"epoch": 3.0, "loss": 0.5, "lr": 3e-4}),
         ("[rank0] global_step: 7 | loss: 1.5e-02 | grad_norm: 0.9", 7, None, {"loss": 0.015, "grad_norm": 0.9}),
         ("Iteration 1200/5000 train_loss: 1.75 tokens/sec: 12000", 1200, 5000, {"train_loss": 1.75, "tokens_sec": 12000.0}),
         (" 30%|###       | 30/100 [00:10<00:23,  3.11it/s, loss=2.31]", 30, 100, {"loss": 2.31}),
-        ("Epoch 0:  50%|##| 5/10 [00:01<00:01, 4.5it/s, v_num=3, train_loss=0.71]", 5, 10, {"epoch": 0.0, "train_loss": 0.71}),  # Lightning
+        ("Epoch 0:  50%|##| 5/10 [00:01<00:01, 4.5it/s, v_num=3, train_loss=0.71]", None, None, {"epoch": 0.0, "train_loss": 0.71}),  # Lightning
         ("{'loss': 2.31, 'grad_norm': 1.5, 'learning_rate': 5e-05, 'epoch': 0.5}", None, None,
          {"loss": 2.31, "grad_norm": 1.5, "learning_rate": 5e-05, "epoch": 0.5}),  # Transformers' Trainer
         ("{'eval_loss': 1.9, 'eval_accuracy': 0.61}", None, None, {"eval_loss": 1.9, "eval_accuracy": 0.61}),
@@ -31,9 +31,17 @@ from agent.output.printed import Point, point_of
         ("Epoch: [0][  11/5005]\tTime  0.31 ( 1.0)\tLoss 6.9e+00 (7.0e+00)", None, None, {"loss": 6.9}),  # ImageNet
         ("\x1b[1m10/100\x1b[0m \x1b[32m━━\x1b[0m\x1b[37m━━━━━━\x1b[0m \x1b[1m1s\x1b[0m 5ms/step - accuracy: 0.1 - loss: 2.3",
          None, None, {"accuracy": 0.1, "loss": 2.3}),  # Keras
-        ("Epoch 0: 50%|##| 5/10 [00:01<00:01, 4.5it/s, train_loss_step=0.7, train_loss_epoch=0.8]", 5, 10,
+        ("Epoch 0: 50%|##| 5/10 [00:01<00:01, 4.5it/s, train_loss_step=0.7, train_loss_epoch=0.8]", None, None,
          {"epoch": 0.0, "train_loss_step": 0.7, "train_loss_epoch": 0.8}),
         ("{'loss': 2.5, 'learning_rate': 1.6666666666666667e-05}", None, None, {"loss": 2.5, "learning_rate": 1.6666666666666667e-05}),
+        ("| epoch   1 |   200/  600 batches | lr 20.00 | ms/batch 64.65 | loss  7.22 | ppl  1370.83", None, None,
+         {"epoch": 1.0, "lr": 20.0, "loss": 7.22, "ppl": 1370.83}),  # word_language_model
+        ("| end of epoch   1 | time: 38.90s | valid loss  5.70 | valid ppl   299.01", None, None,
+         {"epoch": 1.0, "valid_loss": 5.7, "valid_ppl": 299.01}),
+        ("Epoch 5, loss: 0.123", None, None, {"epoch": 5.0, "loss": 0.123}),
+        ("[RANK0] Epoch 1 | Iter 100 | Train Loss 3.1", 100, None, {"epoch": 1.0, "train_loss": 3.1}),
+        ("Epoch [1/5], Step [100/600], Loss: 0.25", None, None, {"loss": 0.25}),
+        ("step 1200/5000 epoch 0.24 loss 1.5", 1200, 5000, {"epoch": 0.24, "loss": 1.5}),
         ("step 31: loss nan", 31, None, {"loss": None}),
         ("step 31: loss: inf", 31, None, {"loss": None}),
     ],
