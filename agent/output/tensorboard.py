@@ -53,7 +53,7 @@ class EventFiles(threading.Thread):
         super().__init__(name="event-files", daemon=True)
         self._top, self._on_point, self._trouble = top, on_point, trouble
         self._since = time.time() - 1.0  # what an attempt before wrote is in its own charts
-        self._files: Dict[str, _File] = {}
+        self._files: Dict[str, EventFile] = {}
         self._first = ""  # the folder of the first file, whose series have no folder in their names
         self._over = threading.Event()
 
@@ -75,7 +75,7 @@ class EventFiles(threading.Thread):
         """Read once, in this thread: the newest files first."""
         left = READ_BYTES
         for path in self._newest():
-            file = self._files.setdefault(path, _File(path))
+            file = self._files.setdefault(path, EventFile(path))
             scalars, count = file.read(left)
             left -= count
             self._pass_on(path, [one for one in scalars if one.at >= self._since])
@@ -105,7 +105,7 @@ class EventFiles(threading.Thread):
             self._on_point(writer_of(path), point)
 
 
-class _File:
+class EventFile:
     def __init__(self, path: str) -> None:
         self._path, self._is_broken = path, False
         self._at = self._size = 0  # bytes

@@ -108,8 +108,8 @@ def test_a_link_that_takes_the_place_of_a_file_is_not_followed(tmp_path: Path, l
     Writer(tmp_path / "other").add("loss", 1.0, 1)
     (path,) = (tmp_path / "other").glob("events*")
     (tmp_path / path.name).symlink_to(path)
-    assert tensorboard._File(str(tmp_path / path.name)).read(1 << 20) == ([], 0)
-    assert tensorboard._File(str(path)).read(1 << 20)[0]
+    assert tensorboard.EventFile(str(tmp_path / path.name)).read(1 << 20) == ([], 0)
+    assert tensorboard.EventFile(str(path)).read(1 << 20)[0]
 
 
 def test_folders_of_the_same_name_are_told_apart(tmp_path: Path, looked: Looked) -> None:
