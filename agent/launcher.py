@@ -69,8 +69,8 @@ class Launcher:
         self._status: int | None = None
         self.deadline: float | None = None  # monotonic; when the grace period ends
         self.stop_reason = ""
-        self.was_told = False  # whether it was running when it was asked to stop
-        self._told: set[int] = set()  # processes outside of the group that got SIGTERM
+        self.was_asked = False  # whether it was running when it was asked to stop
+        self._asked: set[int] = set()  # processes outside of the group that got SIGTERM
 
     @property
     def pid(self) -> int:
@@ -90,12 +90,12 @@ class Launcher:
         self.stop_reason = reason
         self.deadline = time.monotonic() + self._grace_seconds
         if self._status is None:
-            self.was_told = True
+            self.was_asked = True
             below = [pid for pid in linux.descendants(os.getpid()) if linux.group(pid) == self._process.pid]
-            if any(linux.name(pid) == _HELPER for pid in below):
-                for pid in below:
-                    if linux.name(pid) != _HELPER:
-                        _terminate(os.kill, pid)
+            others = [pid for pid in below if linux.name(pid) != _HELPER]
+            if len(others) < len(below):
+                for pid in others:
+                    _terminate(os.kill, pid)
             else:
                 _terminate(os.killpg, self._process.pid)
 
@@ -105,8 +105,8 @@ class Launcher:
         others = [pid for pid in linux.descendants(os.getpid()) if pid != self.guardian.pid and linux.is_alive(pid)]
         others = [pid for pid in others if linux.group(pid) not in {self._process.pid, *groups}]
         for pid in others:
-            if pid not in self._told and linux.name(pid) != _HELPER:
-                self._told.add(pid)
+            if pid not in self._asked and linux.name(pid) != _HELPER:
+                self._asked.add(pid)
                 _terminate(os.kill, pid)
         return bool(others)
 

@@ -240,7 +240,7 @@ class Replica:
             self._turn(until=min(launcher.deadline or 0.0, time.monotonic() + LOOK_SECONDS))
             launcher.reap()
         outcome = launcher.outcome()
-        if outcome.state == "succeeded" and launcher.was_told and not self._ranks.any_under_launcher():
+        if outcome.state == "succeeded" and launcher.was_asked and not self._ranks.any_under_launcher():
             # torchrun ends with 0 only if each rank did. Anything else may have saved when it was asked to stop, and left.
             outcome = replace(outcome, state="failed", reason=launcher.stop_reason)
         self._ranks.killed_at = time.time()

@@ -38,7 +38,7 @@
     }
   };
 
-  // A request that gave way to the next one of its element, as where Enter is a change and a submission.
+  // A request that gave way to the next one of its element, as in a filter while somebody types.
   const began = new WeakMap();
   document.body.addEventListener("htmx:before:request", ({ detail: { ctx } }) => began.set(ctx, performance.now()));
   const isReplaced = (ctx, error) => error?.name === "AbortError" && performance.now() - began.get(ctx) < htmx.config.defaultTimeout * 0.95;

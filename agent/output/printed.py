@@ -27,7 +27,7 @@ _STEP = re.compile(
 # tqdm: "  3%|▎         | 30/1000 [00:10<05:12,  3.11it/s, loss=2.3]"
 _BAR = re.compile(r"\|\s*(\d{1,12})/(\d{1,12}) \[[\d:?]{4,12}<[\d:? ]{1,12}, [^\]]{0,200}\]")
 # A place within an epoch, beside the usual names: "Train Epoch: 1 [640/60000 (1%)]  Loss: 2.3", "loss: 2.3  [  64/60000]",
-# "[0/5][50/1583] Loss_D: 0.5", and Keras' "10/100 ━━━━━ 1s 5ms/step - loss: 2.3". It begins anew and is no step of the job.
+# "[0/5][50/1583] Loss_D: 0.5", and Keras' "10/100 ━━━━━ 1s 5ms/step - loss: 2.3". It starts again with each epoch and is no step of the job.
 _PLACE = re.compile(
     r"\[\s*\d{1,12}/\d{1,12}\s*(?:\(\s*\d{1,3}(?:\.\d{1,3})?%\))?\]|^\s*\d{1,12}/\d{1,12}\s+(?:[━╸─]{5,60}|\[[=>.]{5,60}\])\s.{0,40}s"
 )

@@ -117,7 +117,7 @@ class EventFile:
         try:
             with open(self._path, "rb", buffering=0, opener=_no_link) as file:
                 size = file.seek(0, os.SEEK_END)
-                if size < self._size:  # it was written anew
+                if size < self._size:  # it was rewritten
                     self._at = 0
                 self._size = size
                 file.seek(self._at)

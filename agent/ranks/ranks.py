@@ -110,7 +110,7 @@ class Ranks:
         return [one for one in self._open() if one.has_number]
 
     def look_for_lonely(self) -> None:
-        """Report ranks that train without a process group, of those that a launcher such as torchrun started as several."""
+        """Report ranks that a launcher such as torchrun started together and that train without a process group."""
         started = {one.rank: one.pid for one in self.running() if one.launcher and (one.world_size or 0) > 1}
         if ranks := self._alone.look(started):
             self._outbox.item("alone", ranks=ranks)

@@ -28,7 +28,7 @@ class _AsWritten(yaml.SafeLoader):
     }
 
 
-# Fields whose values are text for whoever reads them: a program's arguments and its environment.
+# Fields whose values are text: a program's arguments and its environment.
 _TEXTS = ("command", "env")
 
 
