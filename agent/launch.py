@@ -65,6 +65,12 @@ def resolve(
     return Refusal(NOT_FOUND, f"command not found: {command[0]}{why or _hint(command[0], code=code)}")
 
 
+def no_folder(working_dir: str) -> str:
+    """Return why a command cannot start where it should."""
+    where = "on this machine or in this image" if working_dir.startswith("/") else "in the workspace"
+    return f"no such folder {where}: {working_dir}; correct working_dir"
+
+
 def obstacle(path: str) -> str:
     """Return why this user does not find a program that may exist, or whose link does; empty if nothing is known."""
     target = os.path.realpath(path)  # of a venv's python: the interpreter that made it, perhaps in a home folder

@@ -43,9 +43,9 @@ class Launcher:
     """Leader of its own session. Dies with the agent's main thread."""
 
     def __init__(
-        self, words: list[str], *, env: dict[str, str], folder: StateFolder, grace_seconds: float, rank: int
+        self, words: list[str], *, env: dict[str, str], folder: StateFolder, start: str, grace_seconds: float, rank: int
     ) -> None:
-        """Start the process; raises OSError when it cannot be started. `rank`: whose output it writes."""
+        """Start the process in the folder `start`; raises OSError when it cannot. `rank`: whose output it writes."""
         parent = os.getpid()
         self._marks = [f"{name}={env[name]}".encode() for name in ("MUSTER_MARK", "MUSTER_REPLICA", "MUSTER_REPORT")]
         self.guardian = Guardian(self._marks, folder=folder)
@@ -57,7 +57,7 @@ class Launcher:
                 os.set_blocking(pipe, False)
             self.guardian.keep_early(self.outputs, rank=rank)
             self._process = subprocess.Popen(
-                words, env=env, cwd=folder.code, stdin=subprocess.DEVNULL, stdout=inner, stderr=inner,
+                words, env=env, cwd=start, stdin=subprocess.DEVNULL, stdout=inner, stderr=inner,
                 start_new_session=True, preexec_fn=lambda: linux.die_with(parent),
             )  # fmt: skip
         except OSError:

@@ -190,7 +190,10 @@ class Replica:
         pyz = os.path.abspath(sys.argv[0])
         env = launch.environment(self._spec, folder=self._folder, pyz=pyz, address=self._ranks.address)
         framework = frameworks.get(self._spec.framework)
-        words = launch.resolve(self._spec.command, framework=framework, env=env, code=self._folder.code)
+        start = self._spec.start(self._folder.code)
+        if not os.path.isdir(start):
+            return failed(launch.no_folder(self._spec.working_dir), exit_code=launch.USAGE_ERROR)
+        words = launch.resolve(self._spec.command, framework=framework, env=env, code=start)
         if isinstance(words, launch.Refusal):
             return failed(words.reason, exit_code=words.exit_code)
         words = framework.wrapped(words, spec=self._spec, folder=self._folder, env=env, pyz=pyz)
@@ -209,7 +212,10 @@ class Replica:
             grace = self._spec.grace_seconds
             rank = self._spec.ranks.start if self._spec.is_rank else NO_RANK
             with faultpoints.around("agent.spawn"):
-                self._launcher = Launcher(words, env=env, folder=self._folder, grace_seconds=grace, rank=rank)
+                start = self._spec.start(self._folder.code)
+                self._launcher = Launcher(
+                    words, env=env, folder=self._folder, start=start, grace_seconds=grace, rank=rank
+                )
         except OSError as error:
             return failed(launch.not_started(words[0], error), exit_code=launch.NOT_EXECUTABLE)
         self._journal.guardian = self._launcher.guardian

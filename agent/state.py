@@ -48,12 +48,17 @@ class Spec:
     mirror: bool = False
     give_up_seconds: float = 0  # without any answer from the control plane, until the code is given up; 0: never
     last_words: str = ""  # a file for the reason, where the status is not read
+    working_dir: str = ""  # where the command starts: below its code, or an absolute path
 
     @property
     def ranks(self) -> range:
         """Return the ranks that the control plane expects of this replica."""
         start = self.first_rank + self.index * self.processes
         return range(start, start + self.processes)
+
+    def start(self, code: str) -> str:
+        """Return the folder where the command starts."""
+        return os.path.normpath(os.path.join(code, self.working_dir))
 
 
 class StateFolder:

@@ -26,7 +26,7 @@ class Monarch(Framework):
         interpreters.prefer(PROGRAM, env, name=MODULE)
         # The code, too: actors import what the script imports, which is beside it.
         hook = start_hook.install(folder, "monarch_hook", without="Monarch's actors are not seen one by one")
-        env["PYTHONPATH"] = os.pathsep.join([hook, folder.code, env["PYTHONPATH"]])
+        env["PYTHONPATH"] = os.pathsep.join([hook, spec.start(folder.code), env["PYTHONPATH"]])
         # Processes that the script starts on this_host() are the job's ranks, in place of those of its meshes.
         env[late_ranks.FIRST_ENV] = "0" if spec.role == CONTROLLER else str(spec.first_rank)
         if env.get("MUSTER_MONARCH_CONTROLLER") != loopback.LOCAL:
@@ -54,7 +54,7 @@ class Monarch(Framework):
         mesh, count = next(iter(_meshes(env).items()))
         numbers = {"num_hosts": count, "gpus_per_host": env["MUSTER_MONARCH_PROCESSES"], "mesh_name": mesh}
         script = next((word for word in words[1:] if word.endswith(".py")), "")
-        taken = _options(os.path.join(folder.code, script)) if script else set()
+        taken = _options(os.path.join(spec.start(folder.code), script)) if script else set()
         given = {word.partition("=")[0].lstrip("-").replace("-", "_") for word in words if word.startswith("--")}
         more = [f"--{name}={value}" for name, value in numbers.items() if name in taken and name not in given]
         return [*words, *more]

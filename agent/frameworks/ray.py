@@ -37,7 +37,8 @@ class Ray(Framework):
         env.setdefault("RAY_agent_register_timeout_ms", "120000")
         interpreters.prefer("ray", env, name="ray")
         # Workers look for modules in the driver's folder (ray/_private/worker.py), which has another path in each pod.
-        env["PYTHONPATH"] = os.pathsep.join([folder.code, env["PYTHONPATH"]]) if env.get("PYTHONPATH") else folder.code
+        start = spec.start(folder.code)
+        env["PYTHONPATH"] = os.pathsep.join([start, env["PYTHONPATH"]]) if env.get("PYTHONPATH") else start
         if host == loopback.LOCAL:
             env["RAY_ADDRESS"] = f"{loopback.address(spec.mark, HEAD, 0)}:{port}"
             env["MUSTER_RAY_IP"] = loopback.address(spec.mark, spec.role, spec.index, incarnation=spec.incarnation)

@@ -38,6 +38,7 @@ class Bench:
         folder = self.attempt / f"{told.get('role', 'worker')}-{index}"
         (folder / "code").mkdir(parents=True)
         for name, text in (files or {}).items():
+            (folder / "code" / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / "code" / name).write_text(text)
         spec = {
             "run": "42", "attempt": 1, "role": "worker", "index": index, "processes": 1, "command": command, "env": {},

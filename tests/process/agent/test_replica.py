@@ -76,6 +76,30 @@ def test_a_command_that_cannot_start_gives_a_reason(
     assert received.lines == {} and received.kind("replica")[0]["reason"] == reason
 
 
+@pytest.mark.parametrize("absolute", [False, True])
+def test_a_command_starts_in_its_working_directory(bench: Bench, tmp_path: Path, absolute: bool) -> None:
+    (tmp_path / "image").mkdir()
+    (tmp_path / "image" / "train.py").write_text("print('of the image')")
+    files = {"train.py": "print('beside it')", "examples/train.py": "print('of the code')"}
+    where = str(tmp_path / "image") if absolute else "examples"
+    received = bench.run([sys.executable, "train.py"], files=files, working_dir=where)
+    assert received.texts() == ["of the image" if absolute else "of the code"]
+
+
+@pytest.mark.parametrize(
+    ("where", "reason"),
+    [
+        ("exmaples", "no such folder in the workspace: exmaples; correct working_dir"),
+        ("/no/such", "no such folder on this machine or in this image: /no/such; correct working_dir"),
+        ("train.py", "no such folder in the workspace: train.py; correct working_dir"),
+    ],
+)
+def test_a_working_directory_that_is_not_there_gives_a_reason(bench: Bench, where: str, reason: str) -> None:
+    bench.run(["true"], files={"train.py": ""}, working_dir=where)
+    status = bench.status()
+    assert (status["state"], status["exit_code"], status["reason"]) == ("failed", 2, reason)
+
+
 def test_a_sealed_attempt_starts_nothing(bench: Bench, tmp_path: Path) -> None:
     folder = bench.replica(["touch", str(tmp_path / "started")])
     (bench.attempt / "sealed").touch()
