@@ -24,6 +24,7 @@ from jobs.clusters.kubernetes.build import labels, manifests
 from jobs.clusters.kubernetes.build.options import ApiAccess
 from jobs.clusters.kubernetes.build.site import Site
 from jobs.core.plan import Host, Index, Plan, Port, Role
+from queues.shape import ReplicaShape
 from rig.plane import ControlPlane
 from rig.world import NAMESPACE, fill
 
@@ -170,7 +171,8 @@ def lists(asked: list[audit.AuditedRequest]) -> int:
 
 def raw_pods(run: str, *, scheduler: str = "") -> list[dict[str, Any]]:
     """Bodies as Muster sends them, without an owner, so that nothing collects them."""
-    site = Site(NAMESPACE, "x:1", "http://muster.test", tolerations=tuple(TOLERATIONS), scheduler=scheduler)
+    shape = ReplicaShape(image="x:1", pull_policy="IfNotPresent", tolerations=tuple(TOLERATIONS), scheduler=scheduler)
+    site = Site(NAMESPACE, "http://muster.test", shape)
     described = plan(run)
     bodies = [
         manifests.pod(described, role, index, site=site, owner="none", agent="none")

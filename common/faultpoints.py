@@ -38,7 +38,7 @@ NAMES = (
     "cluster.delete",
     "cluster.end_replicas",
     "cluster.read_log",
-    "cluster.placement_problem",
+    "cluster.placement",
     "kube.owner",
     "kube.agent",
     "kube.secret",

@@ -7,7 +7,7 @@ import hashlib
 import json
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from django.db import IntegrityError
@@ -21,7 +21,7 @@ from common import faultpoints
 from common.errors import Conflict, InvalidInput, InvalidSpec, Problem
 from common.signals import doorbell
 from jobs.clusters.replica_file import volume_variable
-from jobs.core import lifecycle
+from jobs.core import lifecycle, pod_fields
 from jobs.core.lifecycle import Phase
 from jobs.core.plan import Role, slots_of
 from jobs.core.spec import JobSpec, parse
@@ -30,6 +30,7 @@ from jobs.webhooks import services as webhooks
 from queues import admission
 from queues.models import Queue
 from queues.resources import describe, fits
+from queues.shape import ReplicaShape, merge
 from workspaces.models import Workspace
 from workspaces.services import hold
 
@@ -101,10 +102,11 @@ def resolve(*, queue: Queue, sent: Mapping[str, Any], workspace: Workspace | Non
         given |= {"nodes", "nproc_per_node"}
     spec = frameworks.check(spec, given)
     _check_volumes(spec, queue)
+    _check_image(spec, queue)
     webhooks.check_names(spec.notify, team=queue.team)
     if problem := trust.problem(spec, queue):
         raise InvalidSpec(problem)
-    roles = frameworks.get(spec.framework).roles(spec)
+    roles = frameworks.roles(spec)
     _check_operators(roles, spec, queue)
     asked = {queue.resource: slots_of(roles)}
     if not fits(asked, queue.quota):
@@ -118,7 +120,8 @@ def resolve(*, queue: Queue, sent: Mapping[str, Any], workspace: Workspace | Non
                 "lower nodes or nproc_per_node",
             )
         )
-    _check_nodes(roles, queue)
+    if problem := _placement(roles, spec, queue).problem:
+        raise InvalidSpec(problem)
     return spec
 
 
@@ -126,14 +129,24 @@ def preview(*, user: User, queue: Queue, sent: Mapping[str, Any], workspace: Wor
     """Return what `services.submit` would do, without creating anything. Raises the same errors."""
     require(user, Act.SUBMIT, queue.team)
     spec = resolve(queue=queue, sent=sent, workspace=workspace)
-    roles = frameworks.get(spec.framework).roles(spec)
+    roles = frameworks.roles(spec)
     asked = {queue.resource: slots_of(roles)}
     notes = (
         *command_words.notes(queue=queue, sent=sent, workspace=workspace),
         *_changes(spec, sent),
         *_notes(queue, spec),
+        *_placement(roles, spec, queue).warnings,
     )
-    return Preview(queue, spec, roles, asked, _wait_reason(queue, spec, roles), notes)
+    wait_reason = _wait_reason(queue, spec, roles)
+    return Preview(queue, spec, with_cluster(roles, queue), asked, wait_reason, notes)
+
+
+def with_cluster(roles: Iterable[Role], queue: Queue) -> tuple[Role, ...]:
+    """Return the roles with all that is said of their pods, by the cluster's own settings too; nothing without pods."""
+    if not clusters.backend(queue.cluster).MAKES_PODS:
+        return tuple(replace(role, shape=ReplicaShape(working_dir=role.shape.working_dir)) for role in roles)
+    below = clusters.get(queue.cluster).shape
+    return tuple(replace(role, shape=merge(below, role.shape)) for role in roles)
 
 
 def _changes(spec: JobSpec, sent: Mapping[str, Any]) -> tuple[str, ...]:
@@ -146,11 +159,17 @@ def _changes(spec: JobSpec, sent: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _notes(queue: Queue, spec: JobSpec) -> tuple[str, ...]:
-    """Warn about open ports: pods have addresses of their own, but processes of one machine share all of its."""
-    if clusters.backend(queue.cluster).SEPARATES:
-        return ()
-    listens = frameworks.get(spec.framework).listens(spec)
-    return (f"{listens} (docs/security.md)",) if listens else ()
+    """Warn about open ports, and about what has no effect on plain processes of one machine."""
+    backend, notes = clusters.backend(queue.cluster), []
+    # Pods have addresses of their own, but processes of one machine share all of its.
+    if not backend.SEPARATES and (listens := frameworks.get(spec.framework).listens(spec)):
+        notes.append(f"{listens} (docs/security.md)")
+    given = {*spec.pod, *(name for fields in spec.roles.values() for name in fields)}
+    own = [name for name in spec.options if name.endswith(("_cpu", "_memory"))]  # of a framework's roles
+    if not backend.MAKES_PODS and (names := [*pod_fields.without_effect(given), *own]):
+        words = f"cluster {queue.cluster} starts processes of one machine, which have no pods: {', '.join(names)} "
+        notes.append(words + ("has" if len(names) == 1 else "have") + " no effect there")
+    return tuple(notes)
 
 
 def _wait_reason(queue: Queue, spec: JobSpec, roles: Sequence[Role]) -> str:
@@ -176,21 +195,46 @@ def _check_operators(roles: Iterable[Role], spec: JobSpec, queue: Queue) -> None
             raise InvalidSpec(Problem(field, role.operator, words))
 
 
-def _check_nodes(roles: Iterable[Role], queue: Queue) -> None:
-    """Refuse what no machine of the cluster could ever take; if the machines are unknown, refuse nothing."""
+def _placement(roles: Sequence[Role], spec: JobSpec, queue: Queue) -> clusters.Placement:
+    """Return what no machine of the cluster could ever take; if the machines are unknown, nothing is a problem."""
     if not clusters.backend(queue.cluster).HAS_NODES:
+        return clusters.Placement()
+    with faultpoints.around("cluster.placement"):
+        cluster = clusters.get(queue.cluster)
+        found = cluster.placement(roles, resource=queue.resource, node_slots=queue.gpus_per_node)
+    problems = [found.problem] if found.problem else []
+    problems += [
+        problem
+        for role in roles
+        if (problem := pod_fields.shm_problem(merge(cluster.shape, role.shape), f"roles.{role.name}.shm"))
+    ]
+    return replace(found, problem=_as_given(problems[0], spec) if problems else None)
+
+
+def _as_given(problem: Problem, spec: JobSpec) -> Problem:
+    """Return a problem of one role's pods at the field from which it has the value: its own, or that of all roles."""
+    parts = problem.field.split(".", 2)
+    if len(parts) < 3 or parts[0] != "roles" or parts[2].partition(".")[0] in spec.roles.get(parts[1], {}):
+        return problem
+    names = (f"{kind}_{parts[2]}" for kind in (parts[1], "host"))  # meshes have names of their own, and one size
+    return replace(problem, field=next((name for name in names if name in spec.options), parts[2]))
+
+
+def _check_image(spec: JobSpec, queue: Queue) -> None:
+    """Refuse an image where nothing runs it: the job would run something else than it says."""
+    if clusters.backend(queue.cluster).MAKES_PODS:
         return
-    for role in roles:
-        with faultpoints.around("cluster.placement_problem"):
-            cluster = clusters.get(queue.cluster)
-            problem = cluster.placement_problem(
-                slots=role.slots,
-                nodes=role.replicas,
-                resource=queue.resource,
-                own_nodes=(role.least or role.replicas) if role.slots == queue.gpus_per_node else 0,
+    named = [
+        ("image", spec.image),
+        *((f"roles.{name}.image", one.get("image", "")) for name, one in spec.roles.items()),
+    ]
+    for field, image in named:
+        if image:
+            words = (
+                f"cannot be used on cluster {queue.cluster}, which starts processes of one machine; remove it, or "
+                "choose a queue on Kubernetes"
             )
-        if problem:
-            raise InvalidSpec(problem)
+            raise InvalidSpec(Problem(field, image, words))
 
 
 def _check_volumes(spec: JobSpec, queue: Queue) -> None:
@@ -314,7 +358,7 @@ def _insert(
     sealed_secrets: str,
     message: str,
 ) -> Job:
-    roles = frameworks.get(spec.framework).roles(spec)
+    roles = frameworks.roles(spec)
     with faultpoints.atomic("services.submit"):
         if workspace is not None:
             hold(workspace)

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, settings
 
 from accounts.models import Membership, Role, Team, User
 from agent.build import build
+from jobs import clusters
 from queues.models import Queue
 from tests.support import servers
 from tests.support.builders import Lab
@@ -123,6 +124,16 @@ def files(settings, tmp_path):
 @pytest.fixture
 def queue(team) -> Queue:
     return Queue.objects.create(name="default", team=team, cluster="local", nominal=8)
+
+
+@pytest.fixture
+def on_pods(queue, settings) -> Iterator[Queue]:
+    """The queue on a cluster that makes pods: the fake one, whose own image is `memory`."""
+    backend = {"BACKEND": "jobs.clusters.memory.MemoryCluster"}
+    settings.CLUSTERS = {**settings.CLUSTERS, queue.cluster: backend}
+    clusters.adapters.clear()
+    yield queue
+    clusters.adapters.clear()
 
 
 @pytest.fixture

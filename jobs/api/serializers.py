@@ -10,7 +10,7 @@ from common.http.rest import BoundedList
 from jobs import frameworks
 from jobs.analysis import failures
 from jobs.analysis.progress import progress
-from jobs.core import exits
+from jobs.core import exits, pod_fields
 from jobs.core import unexpected_ranks as unexpected
 from jobs.core.failure_kinds import Certainty, Kind
 from jobs.core.fields import FIELDS, Field, Type
@@ -20,6 +20,16 @@ from jobs.core.verdict import ENDED
 from jobs.models import Job, JobEvent, Rank, RankState, Replica
 
 NUMBER_AS_TEXT = {"type": "string", "pattern": r"^-?[0-9]{1,18}$"}  # as forms and command lines send it
+
+
+# Fields whose entries are no text alone.
+_OBJECTS: dict[str, dict[str, Any]] = {
+    "tolerations": {
+        "type": "array",
+        "items": {"anyOf": [{"type": "object", "additionalProperties": {}}, {"type": "string"}]},
+    },
+    "roles": {"type": "object", "additionalProperties": {"type": "object", "additionalProperties": {}}},
+}
 
 
 def _schema(field: Field) -> dict[str, Any]:
@@ -33,6 +43,8 @@ def _schema(field: Field) -> dict[str, Any]:
         return {"anyOf": [{"type": "array", "items": {"anyOf": [number, NUMBER_AS_TEXT]}}, {"type": "string"}]}
     if field.type is Type.LIST and field.name not in FIELDS:  # a command: words, or one text that is split into them
         return {"anyOf": [{"type": "array", "items": {"type": "string"}}, {"type": "string"}]}
+    if field.name in _OBJECTS:
+        return _OBJECTS[field.name]
     inner = {"items": {"type": "string"}} if field.type is Type.LIST else {"additionalProperties": {"type": "string"}}
     return {"type": field.type.value, **inner}
 
@@ -117,6 +129,28 @@ class ProgressSerializer(serializers.Serializer[Any]):
     seconds_left = serializers.FloatField(allow_null=True, help_text="by its recent speed; null where it is not known")
 
 
+class _PodText(serializers.CharField):
+    """A field of the job's pods that is text, as submitted; empty where nothing was said."""
+
+    def get_attribute(self, instance: Job) -> str:
+        return str(instance.spec.get(self.field_name, ""))
+
+
+class _PodValue(serializers.JSONField):
+    """One that is a mapping or a list."""
+
+    def get_attribute(self, instance: Job) -> Any:
+        return instance.spec.get(self.field_name, [] if FIELDS[str(self.field_name)].type is Type.LIST else {})
+
+
+def _pod_field(field: Field) -> serializers.Field[Any, Any, Any, Any]:
+    if field.type is Type.TEXT:
+        return _PodText(read_only=True, help_text=field.help)
+    found = _PodValue(read_only=True, help_text=field.help)
+    extend_schema_field(_schema(field))(found)  # type: ignore[type-var]  # marks instances as well as classes
+    return found
+
+
 class JobSerializer(serializers.ModelSerializer[Job]):
     team = serializers.CharField(source="team.name")
     queue = serializers.CharField(source="queue.name")
@@ -158,6 +192,9 @@ class JobSerializer(serializers.ModelSerializer[Job]):
             "admitted_at", "running_at", "finished_at", "phase_since", "is_finished", "ranks", "progress", "first_failure", "url",
         )  # fmt: skip
         read_only_fields = fields
+
+    def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
+        return {**super().get_fields(), **{name: _pod_field(FIELDS[name]) for name in (*pod_fields.NAMES, "roles")}}
 
     @extend_schema_field(serializers.ListField(child=serializers.CharField()))
     def get_volumes(self, job: Job) -> list[str]:
@@ -371,11 +408,28 @@ class AttemptSerializer(serializers.Serializer[Any]):
     first_failure = FailureSerializer(allow_null=True)
 
 
+class PodSerializer(serializers.Serializer[Any]):
+    """What the pods of a role are, with the cluster's own settings; all of it empty where replicas are processes."""
+
+    image = serializers.CharField()
+    requests = serializers.DictField(child=serializers.CharField(), help_text="resources of Kubernetes, devices aside")
+    limits = serializers.DictField(child=serializers.CharField())
+    shm = serializers.CharField(help_text="the most that /dev/shm holds")
+    node_selector = serializers.DictField(child=serializers.CharField())
+    tolerations = serializers.ListField(child=serializers.DictField(child=serializers.JSONField()))
+    priority_class = serializers.CharField()
+    scheduler = serializers.CharField()
+    labels = serializers.DictField(child=serializers.CharField())
+    annotations = serializers.DictField(child=serializers.CharField())
+    working_dir = serializers.CharField()
+
+
 class RoleSerializer(serializers.Serializer[Any]):
     name = serializers.CharField()
     replicas = serializers.IntegerField()
     processes = serializers.IntegerField(help_text="in each replica")
     command = serializers.ListField(child=serializers.CharField())
+    pod = PodSerializer(source="shape")
 
 
 class DistributionSerializer(serializers.Serializer[Any]):

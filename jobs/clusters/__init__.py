@@ -4,7 +4,7 @@ An adapter holds no state of record: any process may call it, at any time, repea
 """
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -12,20 +12,31 @@ from django.conf import settings
 from django.utils.module_loading import import_string
 
 from common.errors import InvalidInput, Problem
-from jobs.core.plan import Plan
+from jobs.core.plan import Plan, Role
 from jobs.core.verdict import ReplicaUpdate, Seen
+from queues.shape import ReplicaShape
 
 Expected = list[tuple[str, int]]  # (role, index) of every replica of the attempt
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Whether machines can take a job. A field of one role's pods is named `roles.<role>.<field>`."""
+
+    problem: Problem | None = None  # it surely never fits
+    warnings: tuple[str, ...] = ()  # it does not as the machines are today
 
 
 class Cluster(Protocol):
     HAS_LOGS: bool  # whether container logs can be read; otherwise `read_log` and `control_url` are not used
     control_url: str  # the control plane's address for its agents
-    HAS_NODES: bool  # whether it has machines of different sizes; `placement_problem` is called only then
+    HAS_NODES: bool  # whether it has machines of different sizes; `placement` is called only then
     SEPARATES: bool  # whether jobs of different teams are isolated; if not, all its teams are one trust domain
     FINDS_BY_NAME: bool  # whether replicas of different jobs can be confused by a common name (`RoleView.exclusive`)
     OPERATORS: frozenset[str]  # kinds of objects whose operators can make replicas here (`Role.operator`)
     MOUNTS: bool  # whether a volume can be mounted at a chosen path; if not, jobs only get its folder's name
+    MAKES_PODS: bool  # whether replicas are pods, to which a `ReplicaShape` applies; if not, they are plain processes
+    shape: ReplicaShape  # what its pods are, as far as jobs do not say otherwise
 
     def apply(self, plan: Plan) -> str | None:
         """Create what is missing of the attempt. May be called again; existing objects stay as they are.
@@ -60,11 +71,10 @@ class Cluster(Protocol):
         read.
         """
 
-    def placement_problem(self, *, slots: int, nodes: int, resource: str, own_nodes: int = 0) -> Problem | None:
-        """Return why the machines can never take `nodes` replicas of `slots` of the resource each, or None.
+    def placement(self, roles: Sequence[Role], *, resource: str, node_slots: int) -> Placement:
+        """Return why the machines can never run these roles at once, and what may keep them from it today.
 
-        May query the cluster, briefly and at most once a minute. `own_nodes`: how many replicas must run at once, each
-        with a machine to itself; 0 where they may share.
+        May query the cluster, briefly and at most once a minute. `resource` and `node_slots` as in a `Plan`.
         """
 
     def open_attempts(self) -> list[tuple[str, int]]:

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from common.errors import Sealed, Unreachable
 from jobs.core.plan import Plan
 from jobs.core.verdict import ENDED, ReplicaSeen, ReplicaState, Seen
+from queues.shape import ReplicaShape
 
 from . import Expected
 
@@ -37,7 +38,7 @@ class MemoryCluster:
     """The in-memory adapter. `clock` gives seconds since the epoch. Not shared between processes."""
 
     MOUNTS, HAS_LOGS, HAS_NODES, SEPARATES, FINDS_BY_NAME = True, False, False, True, True
-    OPERATORS = frozenset({"MonarchMesh"})
+    OPERATORS, MAKES_PODS, shape = frozenset({"MonarchMesh"}), True, ReplicaShape(image="memory")
 
     def __init__(
         self,

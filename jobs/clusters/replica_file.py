@@ -61,6 +61,7 @@ def describe(
         "first_rank": role.first_rank,
         "is_rank": role.is_rank,
         "command": list(role.command),
+        "working_dir": role.shape.working_dir,
         "env": {**LOOPBACK_ENV, **plan.env, **env},
         "hold_port": held[0] if held else None,
         "grace_seconds": plan.grace_seconds,

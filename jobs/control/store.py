@@ -139,7 +139,7 @@ def plan_of(job: Job, attempt: int) -> Plan:
     """Return one launch of a job, with a token for each of its agents."""
     spec = job.job_spec
     framework = frameworks.get(spec.framework)
-    roles = framework.roles(spec)
+    roles = frameworks.roles(spec)
     incarnations = {key: place.incarnation for key, place in elastic_rows.of(job).items()}
     secrets = {
         f"{role.name}-{index}": issue(

@@ -65,6 +65,10 @@ def quantity(name: str, label: str, help: str, *, example: str) -> Field:
     return Field(name, Type.TEXT, label, f"{help}, such as {example}", remedy, pattern=QUANTITY)
 
 
+def _amount(name: str, label: str, help: str, *, example: str) -> Field:
+    return Field(name, Type.TEXT, label, f"{help}, such as {example}", f"use a Kubernetes quantity such as {example}")
+
+
 def _exit_codes(name: str, label: str, help: str) -> Field:
     remedy = f"give exit codes from 1 to {MAX_EXIT_CODE}, such as 75, 137; omit it to retry after every failure"
     return Field(name, Type.LIST, label, help, remedy, least=1, most=MAX_EXIT_CODE)
@@ -85,6 +89,18 @@ _ROWS = (
     Field("env", Type.MAPPING, "Environment", "environment variables of every rank, as a mapping of names to text"),
     Field("secrets", Type.MAPPING, "Secrets", "further environment variables: stored encrypted, passed to the ranks, never shown again",
           is_secret=True),
+    Field("image", Type.TEXT, "Image", "container image of its pods in place of the queue's, such as pytorch/pytorch:2.9; it needs python3, 3.8 or later"),
+    _amount("cpu", "CPU of a replica", "cores of each replica's pod, requested and at most", example="8 or 500m"),
+    _amount("memory", "Memory of a replica", "memory of each replica's pod, requested and at most", example="32Gi"),
+    _amount("shm", "Shared memory", "the most that /dev/shm holds, where DataLoader workers hand over batches; it counts as memory", example="16Gi"),
+    Field("node_selector", Type.MAPPING, "Node selector", "labels that a node must have, as a mapping such as {\"pool\": \"a100\"}"),
+    Field("tolerations", Type.LIST, "Tolerations", "taints of nodes that its pods tolerate: objects of Kubernetes, or text such as gpu=true:NoSchedule"),
+    Field("priority_class", Type.TEXT, "Priority class", "priority class of the cluster for its pods"),
+    Field("labels", Type.MAPPING, "Labels of pods", "further labels of its pods, as a mapping of keys to text"),
+    Field("annotations", Type.MAPPING, "Annotations of pods", "further annotations of its pods, as a mapping of keys to text"),
+    Field("working_dir", Type.TEXT, "Working directory", "where the command starts: a folder of its code, or an absolute path of the image"),
+    Field("roles", Type.MAPPING, "Roles", "for single roles: image, cpu, memory, shm, node_selector, tolerations, priority_class, labels, annotations "
+          "and working_dir, such as {\"head\": {\"memory\": \"16Gi\"}}"),
     Field("volumes", Type.LIST, "Volumes", "the team's shared folders: `name`, or `name:/path` if the cluster mounts them"),
     whole("max_retries", "Retries after a failure", "how many times a failed job is started again",
            least=0, most=100, remedy="use 0 for no retries"),

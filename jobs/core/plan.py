@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from common.errors import InvalidSpec, Problem
+from queues.shape import ReplicaShape
 
 from .verdict import RoleView
 
@@ -86,8 +87,9 @@ class Role:
     first_rank: int = 0  # the lowest rank of replica 0
     is_rank: bool = False  # the command itself is the replica's one rank; False: it starts the ranks, or has none
     devices: int | None = None  # how many of the job's resource each replica takes; None: one for each process
-    resources: Mapping[str, str] = field(default_factory=dict)  # such as cpu and memory, in place of the cluster's
-    image: str = ""  # in place of the cluster's
+    shape: ReplicaShape = field(
+        default_factory=ReplicaShape
+    )  # what it says of its pods, over what the cluster's own settings say
     labels: Mapping[str, Value] = field(default_factory=dict)  # by which others find its pods in the cluster's own API
     reads_pods: bool = False  # it looks for pods in the cluster's own API
     exclusive: str = (

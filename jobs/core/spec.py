@@ -13,7 +13,7 @@ from typing import Any
 
 from common.errors import InvalidSpec, Problem
 
-from . import volumes
+from . import pod_fields, volumes
 from .fields import FIELDS, Field, Type
 from .plan import distribute
 from .shell_words import MAX_COMMAND_BYTES, is_too_long, needs_shell, quoted_whole, split
@@ -25,7 +25,7 @@ NAME = re.compile(
 )  # fits a DNS label with the attempt, role and index behind it
 ENV_NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*\Z")
 _CODES = ("retry_on", "never_retry_on")  # fields with exit codes
-_LATER = (*_CODES, "notify")  # lists that the release before does not know
+_LATER = (*_CODES, "notify", "tolerations")  # lists that are stored only where they are given
 MAX_WEBHOOKS = 20
 
 
@@ -42,6 +42,18 @@ class JobSpec:
     env: Mapping[str, str] = field(default_factory=dict)
     secrets: tuple[str, ...] = ()  # names of further variables; their values are stored separately, and never shown
     volumes: tuple[str, ...] = ()  # "name", or "name:/path" if the cluster mounts
+    # Of its pods, in all roles; what each means: pod_fields.py.
+    image: str = ""
+    cpu: str = ""
+    memory: str = ""
+    shm: str = ""
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+    tolerations: tuple[Mapping[str, Any], ...] = ()
+    priority_class: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    working_dir: str = ""
+    roles: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # the same of single roles, over these
     max_retries: int = 0
     retry_on: tuple[int, ...] = ()  # exit codes after which alone it is retried; empty: after any
     never_retry_on: tuple[int, ...] = ()
@@ -56,7 +68,8 @@ class JobSpec:
     def to_json(self) -> dict[str, Any]:
         """Return what `from_json` takes. Later fields only where they are given: the release before does not know them."""
         lists = {name: list(getattr(self, name)) for name in _LATER}
-        optional = {"options": dict(self.options), "ignore_printed": self.ignore_printed, **lists}
+        pods = {name: getattr(self, name) for name in (*pod_fields.NAMES, "roles")}
+        optional = {"options": dict(self.options), "ignore_printed": self.ignore_printed, **pods, **lists}
         return {
             **{name: value for name, value in asdict(self).items() if name not in optional},
             **{name: value for name, value in optional.items() if value},
@@ -69,6 +82,11 @@ class JobSpec:
     def unchanged_input(self) -> dict[str, Any]:
         """Return the fields as a user sends them, a framework's own among the others; secrets by name only."""
         return {**replace(self, options={}).to_json(), **self.options}
+
+    @property
+    def pod(self) -> dict[str, Any]:
+        """Return the fields of its pods that are given for all roles."""
+        return {name: value for name in pod_fields.NAMES if (value := getattr(self, name))}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "JobSpec":
@@ -111,6 +129,9 @@ def parse(
     _refuse_doubled(values["env"], secrets, problems)
     values["secrets"] = tuple(sorted(secrets))
     values["volumes"] = volumes.parse(data.get("volumes", ()), problems)
+    values |= pod_fields.parse(data, problems)
+    values["tolerations"] = tuple(values.get("tolerations", ()))
+    values["roles"] = pod_fields.parse_roles(data.get("roles"), problems)
     _take_name(data.get("name", ""), values, problems)
     values["notify"] = _webhooks(data.get("notify", ()), problems)
     values["framework"] = framework

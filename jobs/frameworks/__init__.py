@@ -7,12 +7,15 @@ contract tests enumerate `REGISTRY`.
 import importlib
 import pkgutil
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Protocol
 
 from common.errors import InvalidSpec, Problem
+from jobs.core import pod_fields
 from jobs.core.fields import Field
 from jobs.core.plan import Role
 from jobs.core.spec import JobSpec
+from queues.shape import merge
 
 
 class Framework(Protocol):
@@ -72,6 +75,19 @@ def check(spec: JobSpec, given: frozenset[str]) -> JobSpec:
     found = [Problem(f"env.{name}", spec.env[name], words) for name in sorted(framework.RESERVED_ENV & set(spec.env))]
     found += [Problem(f"secrets.{name}", None, words) for name in sorted(framework.RESERVED_ENV & set(spec.secrets))]
     found += framework.problems(spec)
+    if not found:
+        known = [role.name for role in framework.roles(spec)]
+        words = f"is no role of this job; known are {', '.join(known)}"
+        found = [Problem(f"roles.{name}", None, words) for name in sorted(set(spec.roles) - set(known))]
     if found:
         raise InvalidSpec(*found)
     return spec
+
+
+def roles(spec: JobSpec) -> tuple[Role, ...]:
+    """Return what runs, each role with all that the job says of its pods: for every role, and for this one."""
+    everywhere = pod_fields.shape(spec.pod)
+    return tuple(
+        replace(role, shape=merge(everywhere, role.shape, pod_fields.shape(spec.roles.get(role.name, {}))))
+        for role in get(spec.framework).roles(spec)
+    )

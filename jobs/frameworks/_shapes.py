@@ -2,6 +2,7 @@
 
 from jobs.core.fields import quantity, whole
 from jobs.core.spec import JobSpec
+from queues.shape import ReplicaShape, of_resources
 
 WORKER = (
     quantity("worker_cpu", "CPU of a worker", "CPU of each worker's pod in place of the cluster's", example="8 or 500m"),
@@ -15,6 +16,6 @@ DISTRIBUTED = whole(
 )  # fmt: skip
 
 
-def of(spec: JobSpec, role: str) -> dict[str, str]:
-    """Return a role's own resources: the fields `<role>_cpu` and `<role>_memory`, as far as they are given."""
-    return {name: spec.options[f"{role}_{name}"] for name in ("cpu", "memory") if f"{role}_{name}" in spec.options}
+def of(spec: JobSpec, role: str) -> ReplicaShape:
+    """Return a role's own layer: the fields `<role>_cpu` and `<role>_memory`, as far as they are given."""
+    return of_resources(cpu=spec.options.get(f"{role}_cpu", ""), memory=spec.options.get(f"{role}_memory", ""))

@@ -160,7 +160,7 @@ def roles(spec: JobSpec) -> tuple[Role, ...]:
     hosts = [
         Role(
             name, count, spec.nproc_per_node, ("python3", "-u", "-c", BOOTSTRAP), variables, completes=False,
-            resources=_shapes.of(spec, "host"),
+            shape=_shapes.of(spec, "host"),
             labels={
                 "app.kubernetes.io/name": "monarch-worker",
                 "monarch.pytorch.org/mesh-name": name,
@@ -172,6 +172,6 @@ def roles(spec: JobSpec) -> tuple[Role, ...]:
         for name, count in sizes.items()
     ]  # fmt: skip
     controller = Role(
-        CONTROLLER, 1, 0, spec.command, variables, devices=0, resources=_shapes.of(spec, CONTROLLER), reads_pods=True,
+        CONTROLLER, 1, 0, spec.command, variables, devices=0, shape=_shapes.of(spec, CONTROLLER), reads_pods=True,
     )  # fmt: skip
     return numbered(*hosts, controller)

@@ -101,6 +101,6 @@ def roles(spec: JobSpec) -> tuple[Role, ...]:
     helper = Role(
         "helper", count, 1, tuple(spec.options["helper_command"]), theirs, completes=False, is_rank=True,
         devices=spec.options.get("helper_devices", 0),
-        resources=_shapes.of(spec, "helper"),
+        shape=_shapes.of(spec, "helper"),
     )  # fmt: skip
     return numbered(worker, helper)

@@ -75,12 +75,12 @@ def roles(spec: JobSpec) -> tuple[Role, ...]:
     }
     driver = Role(
         "head", 1, 0, spec.command, head, devices=spec.options.get("head_devices", 0),
-        resources=_shapes.of(spec, "head"),
+        shape=_shapes.of(spec, "head"),
     )  # fmt: skip
     worker = Role(
         "worker", spec.nodes, 0, ("ray", "start", "--address=$RAY_ADDRESS", "--block"),
         {**_everywhere(), "MUSTER_RAY_CPUS": str(spec.nproc_per_node)}, completes=False, least=spec.min_nodes,
-        devices=spec.nproc_per_node, resources=_shapes.of(spec, "worker"),
+        devices=spec.nproc_per_node, shape=_shapes.of(spec, "worker"),
     )  # fmt: skip
     return numbered(driver, worker)
 

@@ -371,23 +371,23 @@ def roles(spec: JobSpec) -> tuple[Role, ...]:
     """
     shape = _shapes.of(spec, WORKER)
     if is_alone(spec):
-        return numbered(Role(WORKER, 1, 1, spec.command, is_rank=True, resources=shape))
+        return numbered(Role(WORKER, 1, 1, spec.command, is_rank=True, shape=shape))
     spec, programs = _of_programs(spec)
     if not _has_master(spec):
         env = (_static(spec, WORKER) if spec.min_nodes is None else _elastic(spec)) | programs
         anchor = None if spec.min_nodes is None else RENDEZVOUS_HOST
         return numbered(
-            Role(WORKER, spec.nodes, spec.nproc_per_node, spec.command, env, least=spec.min_nodes, anchor=anchor, resources=shape)
+            Role(WORKER, spec.nodes, spec.nproc_per_node, spec.command, env, least=spec.min_nodes, anchor=anchor, shape=shape)
         )  # fmt: skip
     env = _static(spec, MASTER) | programs
     # torchrun accepts another number on each node (torch/distributed/elastic/agent/server/api.py, _assign_worker_ranks).
     processes = spec.options.get("master_processes", spec.nproc_per_node)
     master = Role(
         MASTER, 1, processes, spec.command, {**env, "PET_NPROC_PER_NODE": str(processes)},
-        resources=_shapes.of(spec, MASTER),
+        shape=_shapes.of(spec, MASTER),
     )  # fmt: skip
     env = {**env, "PET_NODE_RANK": Index(1)}
-    worker = Role(WORKER, spec.nodes - 1, spec.nproc_per_node, spec.command, env, resources=shape)
+    worker = Role(WORKER, spec.nodes - 1, spec.nproc_per_node, spec.command, env, shape=shape)
     return numbered(master, worker)
 
 

@@ -19,7 +19,7 @@ from jobs.analysis.progress import progress
 from jobs.core.lifecycle import ON_CLUSTER, Phase, StopReason
 from jobs.models import Delivery, Job, JobEvent, RankState
 
-from . import appearance
+from . import appearance, plan
 from .concerns import gpu_use
 from .logs import opening_context
 from .metrics import ChartQuery, Zoom, drawn
@@ -192,6 +192,7 @@ def about_context(request: HtmxRequest, *, job: Job) -> Context:
         "command": shlex.join(job.command),
         "cli": f"muster logs -f {job.pk}",
         "secrets": job.spec.get("secrets", []),
+        "pods": plan.pods_of(job),
         "env": sorted(job.spec.get("env", {}).items()),
         "env_text": "\n".join(f"{name}={value}" for name, value in sorted(job.spec.get("env", {}).items())),
     }

@@ -8,6 +8,7 @@ import secrets
 import shlex
 from typing import Any, cast
 
+import yaml
 from django import forms
 from django.core.files.uploadedfile import UploadedFile as Uploaded
 from django.db.models import QuerySet
@@ -15,8 +16,10 @@ from django.http import QueryDict
 
 from accounts.models import User
 from accounts.permissions import Act, teams_where
+from common import yaml_input
 from common.errors import Problem
 from jobs import frameworks
+from jobs.core import pod_fields
 from jobs.core.fields import FIELDS, Field, Type
 from jobs.models import Job
 from queues.models import Queue
@@ -27,6 +30,8 @@ RECENT = 20  # earlier workspaces offered
 NUMBERS = [
     field for field in FIELDS.values() if field.is_numbers or (field.type is Type.WHOLE and field.name != "gpus")
 ]
+POD_TEXTS = [FIELDS[name] for name in pod_fields.NAMES if FIELDS[name].type is Type.TEXT]
+POD_PAIRS = ("node_selector", "labels", "annotations")  # given as lines of K=V
 SHAPE = ("nodes", "nproc_per_node")  # what every job says
 
 _AT = {
@@ -89,6 +94,10 @@ def _own(field: Field) -> forms.CharField:
     )
 
 
+def _lines(rows: int = 1) -> forms.Textarea:
+    return forms.Textarea(attrs={"rows": rows, "spellcheck": "false"})
+
+
 class SubmitForm(forms.Form):
     """Fields of whole numbers, and those of the chosen framework, come from the table of a job's fields."""
 
@@ -118,6 +127,11 @@ class SubmitForm(forms.Form):
         required=False, max_length=10_000, widget=forms.Textarea(attrs={"rows": 1, "spellcheck": "false"})
     )
     notify = forms.CharField(required=False, max_length=1000, widget=forms.TextInput({"spellcheck": "false"}))
+    node_selector = forms.CharField(required=False, max_length=20_000, widget=_lines())
+    tolerations = forms.CharField(required=False, max_length=20_000, widget=_lines())
+    labels = forms.CharField(required=False, max_length=20_000, widget=_lines())
+    annotations = forms.CharField(required=False, max_length=200_000, widget=_lines())
+    roles = forms.CharField(required=False, max_length=20_000, widget=_lines(3), strip=False)
     gpus = forms.CharField(required=False, widget=forms.NumberInput({"min": 0, "max": FIELDS["gpus"].most}))
     idempotency_key = forms.CharField(max_length=80, widget=forms.HiddenInput)
 
@@ -127,7 +141,9 @@ class SubmitForm(forms.Form):
         self.workspaces = (
             Workspace.objects.filter(team__in=self.queues.values("team")).exclude(manifest="").order_by("-id")
         )
-        self.fields |= {field.name: _number(field) for field in NUMBERS}
+        self.fields |= {field.name: _number(field) for field in NUMBERS} | {
+            field.name: _own(field) for field in POD_TEXTS
+        }
         chosen = str(self["framework"].value())
         self.own_fields = list(frameworks.OPTIONS.get(chosen, {}).values())
         self.fields |= {field.name: _own(field) for field in self.own_fields}
@@ -167,6 +183,13 @@ class SubmitForm(forms.Form):
         changed = (str(field.value()) not in (*usual, str(FIELDS[field.name].default)) for field in self.more())
         return any(self[name].value() for name in ("env", "volumes", "notify")) or any(changed)
 
+    def pod_texts(self) -> list[forms.BoundField]:
+        return [self[field.name] for field in POD_TEXTS]
+
+    def has_pod(self) -> bool:
+        """Whether a field of the pods is given, or wrong."""
+        return any(self[name].value() or self[name].errors for name in (*pod_fields.NAMES, "roles"))
+
     def describe_errors(self) -> None:
         """Focus the first wrong field and describe every wrong one to screen readers."""
         for index, name in enumerate(name for name in self.fields if name in self.errors):
@@ -180,6 +203,25 @@ class SubmitForm(forms.Form):
 
     def clean_secrets(self) -> dict[str, str]:
         return _variables(self.cleaned_data["secrets"])
+
+    def clean_node_selector(self) -> dict[str, str]:
+        return _variables(self.cleaned_data["node_selector"])
+
+    def clean_labels(self) -> dict[str, str]:
+        return _variables(self.cleaned_data["labels"])
+
+    def clean_annotations(self) -> dict[str, str]:
+        return _variables(self.cleaned_data["annotations"])
+
+    def clean_tolerations(self) -> list[str]:
+        return str(self.cleaned_data["tolerations"]).replace(",", " ").split()
+
+    def clean_roles(self) -> Any:
+        """Parse YAML; what it should be, the table of a job's fields knows."""
+        try:
+            return yaml_input.parse(self.cleaned_data["roles"]) or {}
+        except ValueError as error:
+            raise forms.ValidationError(f"{error}; an example: head: {{memory: 16Gi}}") from error
 
     def clean_volumes(self) -> list[str]:
         return str(self.cleaned_data["volumes"]).replace(",", " ").split()
@@ -201,10 +243,12 @@ class SubmitForm(forms.Form):
     def sent(self) -> dict[str, Any]:
         """Return what `services.submit` takes. Empty fields are left to the queue's defaults, and wrong ones left out."""
         data = self.cleaned_data
-        names = ("name", "command", "framework", "gpus", *(field.name for field in (*NUMBERS, *self.own_fields)))
+        fields = (*NUMBERS, *POD_TEXTS, *self.own_fields)
+        names = ("name", "command", "framework", "gpus", *(field.name for field in fields))
         left_out = SHAPE if _is_some(data.get("gpus")) else ("gpus",)
         flat = {name: data[name] for name in names if data.get(name) and name not in left_out}
-        return {**flat, **{name: data[name] for name in ("env", "secrets", "volumes", "notify") if data.get(name)}}
+        others = ("env", "secrets", "volumes", "notify", *POD_PAIRS, "tolerations", "roles")
+        return {**flat, **{name: data[name] for name in others if data.get(name)}}
 
     def uploads(self) -> "list[tuple[str, Uploaded[Any]]]":
         """Return files with their paths.
@@ -271,5 +315,11 @@ def from_job(job: Job) -> dict[str, Any]:
         },
         "volumes": " ".join(job.spec.get("volumes", [])),
         "notify": " ".join(job.spec.get("notify", [])),
-        "env": "\n".join(f"{name}={value}" for name, value in job.spec.get("env", {}).items()),
+        **{
+            name: "\n".join(f"{key}={value}" for key, value in job.spec.get(name, {}).items())
+            for name in ("env", *POD_PAIRS)
+        },
+        **{field.name: job.spec.get(field.name, "") for field in POD_TEXTS},
+        "tolerations": " ".join(map(pod_fields.taint, job.spec.get("tolerations", []))),
+        "roles": yaml.safe_dump(job.spec["roles"], sort_keys=False) if job.spec.get("roles") else "",
     }

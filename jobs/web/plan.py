@@ -1,10 +1,19 @@
 """What a submission would start, in words: the plan on the submit page."""
 
+import contextlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from django.conf import settings
+
+from common.errors import InvalidInput
+from jobs import clusters, frameworks
+from jobs.core import pod_fields
 from jobs.core.plan import Endpoint, First, FirstRank, Here, Host, Index, Launch, Port, Role, Value
-from jobs.services import Preview
+from jobs.models import Job
+from jobs.services import Preview, with_cluster
 from queues.resources import describe
+from queues.shape import ReplicaShape
 
 MOST_COMMAND = 300  # characters of a command
 
@@ -19,20 +28,52 @@ class RoleRow:
     takes: str
     command: str
     variables: list[tuple[str, str]]  # how its replicas find the others
+    pod: list[tuple[str, str]]  # what its pods are, beside resources; empty where there are none
 
 
 def rows(preview: Preview) -> list[RoleRow]:
     return [_row(role, resource=preview.queue.resource) for role in preview.roles]
 
 
+def pods_of(job: Job) -> list[RoleRow]:
+    """Return a job's roles as they are launched today; none where it has no pods, or its cluster is gone."""
+    queue = job.queue
+    if queue.cluster not in settings.CLUSTERS or not clusters.backend(queue.cluster).MAKES_PODS:
+        return []
+    with contextlib.suppress(InvalidInput):  # of a framework that is gone
+        return [_row(role, resource=queue.resource) for role in with_cluster(frameworks.roles(job.job_spec), queue)]
+    return []
+
+
 def _row(role: Role, *, resource: str) -> RoleRow:
     takes = [describe({resource: role.slots})] if role.slots else []
-    takes += [f"{name} {amount}" for name, amount in role.resources.items()]
+    takes += [f"{name} {amount}" for name, amount in role.shape.needs.items()]
     words = " ".join(role.command)
     return RoleRow(
         role.name, role.replicas, _ranks(role), ", ".join(takes), words if len(words) <= MOST_COMMAND else f"{words[:MOST_COMMAND]} …",
         [(name, described(value)) for name, value in sorted(role.env.items())],
+        pod(role.shape),
     )  # fmt: skip
+
+
+def pod(shape: ReplicaShape) -> list[tuple[str, str]]:
+    """Return what is said of pods beside their resources, each as a label and its text."""
+    every = [
+        ("Image", shape.image),
+        ("Shared memory", shape.shm),
+        ("On nodes with", _pairs(shape.node_selector)),
+        ("Tolerates", ", ".join(map(pod_fields.taint, shape.tolerations))),
+        ("Priority class", shape.priority_class),
+        ("Scheduler", shape.scheduler),
+        ("Labels", _pairs(shape.labels)),
+        ("Annotations", _pairs(shape.annotations)),
+        ("Working directory", shape.working_dir),
+    ]
+    return [(label, text) for label, text in every if text]
+
+
+def _pairs(pairs: Mapping[str, str]) -> str:
+    return ", ".join(f"{key}={value}" for key, value in sorted(pairs.items()))
 
 
 def _ranks(role: Role) -> str:

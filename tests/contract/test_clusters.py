@@ -22,6 +22,7 @@ from jobs.clusters.replica_file import child_env
 from jobs.core.plan import FirstRank, Index, Plan, Port, Role, numbered
 from jobs.core.plan import Host as HostOf
 from jobs.core.verdict import ReplicaState, Seen
+from queues.shape import of_resources
 from tests.support.builders import Clock
 from tests.support.patience import PATIENCE_SECONDS, until
 
@@ -51,7 +52,7 @@ def two_roles() -> Plan:
     """Workers as above, and a helper with a shape, an image and ranks of its own."""
     helper = Role(
         "helper", 1, 1, SLEEP, {"NUMBER": FirstRank(), "PLACE": Index(2), "ADDRESS": HostOf("worker", 0), "PORT": Port("rendezvous", 29500)},
-        completes=False, devices=0, resources={"cpu": "250m", "memory": "64Mi"}, image="registry.example/helper:1",
+        completes=False, devices=0, shape=replace(of_resources(cpu="250m", memory="64Mi"), image="registry.example/helper:1"),
         is_rank=True,
     )  # fmt: skip
     return replace(
@@ -405,9 +406,10 @@ def test_the_memory_of_this_machine_is_read():
 
 def test_more_gpus_than_the_machine_has_are_refused_before_and_at_launch(local):
     local.cluster.inventory = lambda: ["0"]
-    problem = local.cluster.placement_problem(slots=1, nodes=2, resource="gpu")
-    assert problem is not None and "this machine has 1" in problem.message
-    assert local.cluster.placement_problem(slots=4, nodes=4, resource="cpu") is None
+    many = [Role("worker", 2, 1, ("true",))]
+    problem = local.cluster.placement(many, resource="gpu", node_slots=0).problem
+    assert problem is not None and "2 x 1 of worker need a GPU each, and this machine has 1" in problem.message
+    assert local.cluster.placement(many, resource="cpu", node_slots=0).problem is None
     with pytest.raises(Refused, match="needs 2 GPUs, and this machine has 1"):
         local.cluster.apply(replace(plan(), **GPU))
 

@@ -29,7 +29,7 @@ class _AsWritten(yaml.SafeLoader):
 
 
 # Fields whose values are text: a program's arguments and its environment.
-_TEXTS = ("command", "env")
+_TEXTS = ("command", "env", "node_selector", "labels", "annotations")
 
 
 def read_job(text: str, *, source: str) -> dict[str, Any]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime, timezone
+from typing import Any
 
 import click
 
@@ -29,6 +31,21 @@ RANK_HEADERS = (
     "EXIT",
     "NOTE",
 )
+
+
+def pod_words(pod: Mapping[str, Any]) -> list[str]:
+    """Return what is said of pods, of a plan's role or in a job's own fields; empty where nothing is."""
+    amounts = {"cpu": pod.get("cpu"), "memory": pod.get("memory"), **pod.get("limits", {}), **pod.get("requests", {})}
+    selector = ", ".join(f"{key}={value}" for key, value in sorted(pod.get("node_selector", {}).items()))
+    words = [
+        f"image {pod['image']}" if pod.get("image") else "",
+        *(f"{name} {amount}" for name, amount in amounts.items() if amount),
+        f"/dev/shm {pod['shm']}" if pod.get("shm") else "",
+        f"on nodes with {selector}" if selector else "",
+        f"priority class {pod['priority_class']}" if pod.get("priority_class") else "",
+        f"in {pod['working_dir']}" if pod.get("working_dir") else "",
+    ]
+    return [one for one in words if one]
 
 
 @click.command()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from muster.commands.parts import pod_words
 from muster.jobs.models_jobs import Plan
 from muster.render import command_line, printable, table, terminal_of
 
@@ -20,6 +21,8 @@ def summary(plan: Plan) -> str:
 def plan_lines(plan: Plan) -> list[str]:
     headers = ("ROLE", "REPLICAS", "PROCESSES", "COMMAND")
     rows = [(role.name, role.replicas, role.processes, command_line(role.command)) for role in plan.roles]
+    pods = {role.name: ", ".join(pod_words(role.pod)) for role in plan.roles}
     facts = [summary(plan), f"  framework  {printable(plan.framework)}"]
+    facts += [printable(f"  {role:<9}  {words}") for role, words in pods.items() if words]
     notes = ["", *(printable(f"Note: {one}") for one in plan.notes)] if plan.notes else []
     return [*facts, "", *table(headers, rows=rows, terminal=terminal_of()), *notes] if rows else [*facts, *notes]

@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 import click
 
 from muster.commands.output import Output, reading, without_empty_columns
-from muster.commands.parts import RANK_HEADERS, rank_row
+from muster.commands.parts import RANK_HEADERS, pod_words, rank_row
 from muster.commands.session import job_argument, open_client
 from muster.jobs.models import Failure, Job, Progress, Rank
 from muster.jobs.models_jobs import Replica
@@ -44,6 +44,7 @@ def _facts(job: Job, *, now: datetime) -> list[str]:
         "queue": f"{job.queue} (team {job.team}), by {job.user}",
         "command": command_line(job.command),
         "size": _size(job),
+        "pods": ", ".join(pod_words(job.raw)),
         "progress": _progress(job.progress),
         "attempt": f"{job.attempt}, {job.failures} failed, {job.max_retries} retries allowed",
         "created": f"{clock(job.created_at)} ({ago(job.created_at, now=now)})" if job.created_at else "",

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from itertools import takewhile
+from typing import Any
 
 from muster.http.model import Json, Model, as_time, each, mapping, moment, read, unchanged
 
@@ -88,6 +89,18 @@ class Job(Model):
     secrets: tuple[str, ...] = read(tuple, default=())  # their names
     volumes: tuple[str, ...] = read(tuple, default=())
     notify: tuple[str, ...] = read(tuple, default=())  # webhooks that it names
+    # Of its pods, as submitted; what the queue and the cluster add is in a plan.
+    image: str = ""
+    cpu: str = ""
+    memory: str = ""
+    shm: str = ""
+    node_selector: Mapping[str, str] = mapping()
+    tolerations: tuple[Mapping[str, Any], ...] = read(tuple, default=())
+    priority_class: str = ""
+    labels: Mapping[str, str] = mapping()
+    annotations: Mapping[str, str] = mapping()
+    working_dir: str = ""
+    roles: Mapping[str, Mapping[str, Any]] = mapping()  # the same of single roles
     suspended: bool = False  # as requested; the phase follows
     cancel_requested_at: datetime | None = moment()
     raw: Json = unchanged()

@@ -56,6 +56,7 @@ class PlanRole(Model):
     replicas: int = 1
     processes: int = 1  # in each replica
     command: tuple[str, ...] = read(tuple, default=())
+    pod: Mapping[str, Any] = mapping()  # image, requests, limits, node_selector and more, with the cluster's settings
 
 
 @dataclass(frozen=True)

@@ -8,17 +8,18 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from common import faultpoints
-from common.errors import Problem, Unreachable
-from jobs.clusters import Expected
-from jobs.core.plan import Plan
+from common.errors import Unreachable
+from jobs.clusters import Expected, Placement
+from jobs.core.plan import Plan, Role
 from jobs.core.verdict import ReplicaUpdate, Seen
+from queues.shape import ReplicaShape
 
 from . import meshes, pod_logs
 from .api import client
@@ -59,7 +60,7 @@ class DeletionRequest(NamedTuple):
 class KubernetesCluster(View):
     """The Kubernetes adapter. OPTIONS are described in docs/kubernetes.md."""
 
-    MOUNTS = HAS_LOGS = HAS_NODES = SEPARATES = FINDS_BY_NAME = True
+    MOUNTS = HAS_LOGS = HAS_NODES = SEPARATES = FINDS_BY_NAME = MAKES_PODS = True
     OPERATORS = frozenset({meshes.KIND})
 
     def __init__(self, *, agent: Path = AGENT, clock: Callable[[], float] = time.time, **options: Any):
@@ -109,11 +110,14 @@ class KubernetesCluster(View):
         )
         return client.run(reading, pod_logs.READ_SECONDS + LAST_SECONDS)
 
-    def placement_problem(self, *, slots: int, nodes: int, resource: str, own_nodes: int = 0) -> Problem | None:
-        return sizes.placement_problem(
-            slots=slots, nodes=nodes, resource=resource, own_nodes=own_nodes, site=self.site,
-            sizes=self._known_sizes(),
-        )  # fmt: skip
+    def placement(self, roles: Sequence[Role], *, resource: str, node_slots: int) -> Placement:
+        return sizes.placement(
+            roles, resource=resource, node_slots=node_slots, site=self.site, nodes=self._known_sizes()
+        )
+
+    @property
+    def shape(self) -> ReplicaShape:
+        return self.site.shape
 
     def open_attempts(self) -> list[tuple[str, int]]:
         self.start_watching()

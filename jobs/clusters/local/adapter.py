@@ -20,10 +20,11 @@ from common.errors import Problem, Refused, Sealed, Unreachable
 from common.machine import job_user, trees
 from common.machine.job_user import JobUser, can_run
 from common.machine.memory import Memory, memory
-from jobs.clusters import Expected, Room
+from jobs.clusters import Expected, Placement, Room
 from jobs.clusters.replica_file import LOOPBACK, describe, incarnation_of, mark, place_name, ports_needed
-from jobs.core.plan import Plan
+from jobs.core.plan import Plan, Role
 from jobs.core.verdict import ENDED, ReplicaSeen, ReplicaState, Seen
+from queues.shape import ReplicaShape
 
 from . import devices, drain, handed
 from .host import Host, Identity
@@ -53,9 +54,10 @@ class LocalCluster:
     `user` is the user that jobs run as, None for our own.
     """
 
-    MOUNTS = HAS_LOGS = SEPARATES = FINDS_BY_NAME = False
+    MOUNTS = HAS_LOGS = SEPARATES = FINDS_BY_NAME = MAKES_PODS = False
     HAS_NODES = True  # one, and its GPUs are counted
     OPERATORS: frozenset[str] = frozenset()
+    shape = ReplicaShape()
 
     def __init__(
         self,
@@ -144,14 +146,14 @@ class LocalCluster:
             place = folder / place_name(role, index, newest.get(place_name(role, index), 0))
             self._end(place, mark(run, attempt), grace_seconds)
 
-    def placement_problem(self, *, slots: int, nodes: int, resource: str, **_: Any) -> Problem | None:
+    def placement(self, roles: Sequence[Role], *, resource: str, node_slots: int) -> Placement:
         there = len(self.inventory()) if resource == devices.RESOURCE else 0
-        if not there or slots * nodes <= there:
-            return None
-        words = (
-            f"{nodes} x {slots} processes need a GPU each, and this machine has {there}; lower nodes or nproc_per_node"
-        )
-        return Problem("nodes", nodes, words)
+        wanted = sum(role.replicas * role.slots for role in roles)
+        if not there or wanted <= there:
+            return Placement()
+        parts = " and ".join(f"{role.replicas} x {role.slots} of {role.name}" for role in roles if role.slots)
+        words = f"{parts} need a GPU each, and this machine has {there}; lower nodes or nproc_per_node"
+        return Placement(Problem("nodes", roles[0].replicas, words))
 
     def room(self) -> Room | None:
         each = settings.MUSTER_LOCAL_SLOT_MIB << 20

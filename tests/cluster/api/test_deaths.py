@@ -48,7 +48,7 @@ MESH = both("mesh.shape", "mesh.create", "mesh.find", "mesh.pods", "mesh.label")
 MESH_ENDING = both("mesh.delete")
 # Covered elsewhere: elastic jobs in tests/system/faults, logs of containers in tests/cluster/node/test_unreachable.py.
 ELSEWHERE = both("cluster.end_replicas", "cluster.read_log")
-SUBMITTING = both("cluster.placement_problem")
+SUBMITTING = both("cluster.placement")
 
 
 class Visitors:

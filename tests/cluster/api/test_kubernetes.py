@@ -8,13 +8,13 @@ import pytest
 
 from common.errors import InvalidInput, Refused, Unreachable
 from jobs.clusters.kubernetes.build import labels, manifests
-from jobs.clusters.kubernetes.build.site import Site
 from jobs.clusters.kubernetes.facts.pods import read_pod
 from jobs.clusters.kubernetes.teardown import MANY_NAMES
 from jobs.core.verdict import ReplicaState
 from rig.plane import ControlPlane
 from rig.webhook import Webhook
 from tests.cluster.conftest import end, expected, plan, pod_name, run_all, states
+from tests.support.kube_site import site_of
 from tests.support.machine import need
 from tests.support.patience import until
 
@@ -112,7 +112,7 @@ def test_a_replica_that_completes_during_its_grace_period_has_succeeded(place, c
 
 
 def foreign_pod(name: str, said: dict, **meta) -> dict:
-    made = manifests.pod(plan(), plan().roles[0], 0, site=Site("x", "x:1", "http://x"), owner="nobody", agent="none")
+    made = manifests.pod(plan(), plan().roles[0], 0, site=site_of(), owner="nobody", agent="none")
     made["metadata"] = {"name": name, "labels": said, **meta}
     made["spec"]["tolerations"] = [{"operator": "Exists"}]
     made["spec"]["volumes"] = [

@@ -1,6 +1,15 @@
 """Replicas of one attempt on different nodes: preferred, and required if each takes a whole node."""
 
+from dataclasses import replace
+
+import pytest
+
+from jobs import frameworks
+from jobs.clusters import Placement
 from jobs.clusters.kubernetes.adapter import KubernetesCluster
+from jobs.core.spec import parse
+from queues.shape import ReplicaShape
+from rig.world import let_see_nodes
 from tests.cluster.conftest import end, launch, plan, pod_name, states
 from tests.support.patience import until
 
@@ -48,3 +57,42 @@ def test_a_whole_node_replica_shares_its_node_with_no_other_of_its_attempt(place
     assert sorted(nodes_of(place)) == sorted([first, second])
     assert set(place.pods()) == {pod_name(0), pod_name(1)}
     assert end(cluster).is_sealed
+
+
+@pytest.mark.parametrize("framework", ["ray", "monarch"])
+def test_a_head_without_devices_runs_beside_hosts_that_take_whole_nodes(place, framework):
+    """Two hosts of eight GPUs and a head or controller on two nodes, as in Monarch's own example."""
+    let_see_nodes(place.admin, place.namespace)
+    cluster, nodes = cluster_of(place, 8, 8)
+    sent = {"command": "python train.py", "framework": framework, "nodes": 2, "nproc_per_node": 8}
+    roles = frameworks.roles(parse(sent, options=frameworks.OPTIONS))
+    assert cluster.placement(roles, resource="gpu", node_slots=8) == Placement()
+    places = [(role.name, index) for role in roles for index in range(role.replicas)]
+    tokens = {f"{name}-{index}": "token" for name, index in places}
+    launch(cluster, replace(plan(), roles=roles, secrets=tokens, resource="gpu", node_slots=8))
+    until(lambda: {one.state.value for one in cluster.observe("7-abc", 1, places).replicas} == {"running"})
+    assert set(nodes_of(place)) == set(nodes) and len(place.pods()) == 3
+
+
+def test_a_pod_is_what_its_job_says(place):
+    """The API server takes every field, and the scheduler obeys: amounts below the cluster's own let it fit."""
+    let_see_nodes(place.admin, place.namespace)
+    cluster, (node,) = cluster_of(place, 8)
+    shape = ReplicaShape(
+        image="registry.example/mine:2", requests={"memory": "1Gi"}, limits={"memory": "1Gi"}, shm="512Mi",
+        node_selector={"kubernetes.io/hostname": node}, tolerations=({"key": "spot", "operator": "Exists"},),
+        labels={"cost-centre": "42"}, annotations={"example.org/note": "mine"},
+    )  # fmt: skip
+    tight = place.cluster(NODE_SELECTOR={GROUP: place.namespace}, REQUESTS={"memory": "900Ti"})
+    (role,) = plan(1).roles
+    assert tight.placement([role], resource="gpu", node_slots=0).problem is not None
+    role = replace(role, shape=shape)
+    assert tight.placement([role], resource="gpu", node_slots=0) == Placement()
+    launch(tight, replace(plan(1), roles=(role,)))
+    until(lambda: states(tight, 1) == ["running"])
+    (pod,) = place.pods().values()
+    container, meta = pod["spec"]["containers"][0], pod["metadata"]
+    assert (pod["spec"]["nodeName"], container["image"]) == (node, "registry.example/mine:2")
+    assert container["resources"] == {"requests": {"memory": "1Gi"}, "limits": {"memory": "1Gi"}}
+    assert meta["labels"]["cost-centre"] == "42" and meta["annotations"]["example.org/note"] == "mine"
+    assert end(cluster, 1).is_sealed

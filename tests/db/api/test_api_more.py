@@ -44,7 +44,9 @@ def test_a_job_that_never_started_has_no_attempts(api, lab):
 def test_a_plan_predicts_a_submission_and_creates_no_job(api, queue):
     plan = api.post("/plans", {**SENT, "command": ["python", "train.py"]}).json()
     assert plan["distribution"] == {"nodes": 2, "min_nodes": None, "nproc_per_node": 2, "world_size": 4}
-    assert plan["roles"] == [{"name": "worker", "replicas": 2, "processes": 2, "command": ["torchrun", "train.py"]}]
+    (role,) = plan["roles"]
+    assert role.pop("pod")["image"] == ""  # a cluster of processes has no images
+    assert role == {"name": "worker", "replicas": 2, "processes": 2, "command": ["torchrun", "train.py"]}
     assert (plan["asked"], plan["fits_now"], plan["wait_reason"]) == ({"cpu": 4}, True, "")
     assert Job.objects.count() == 0
 
@@ -262,3 +264,18 @@ def test_a_refusal_truncates_a_long_value(api, queue, field, value):
     assert len(body["detail"]) < 2_000 and len(answer.content) < 5_000, answer.text
     if field in ("nodes", "name", "command"):  # the messages for other fields do not repeat the value
         assert body["errors"][0]["value"].endswith("…") and len(body["errors"][0]["value"]) == 200
+
+
+def test_a_job_returns_the_fields_of_its_pods_and_a_plan_those_of_each_role(api, on_pods):
+    pod = {
+        "image": "registry.example/mine:2", "cpu": "4", "memory": "8Gi", "shm": "1Gi", "node_selector": {"pool": "a100"},
+        "tolerations": ["spot"], "priority_class": "batch", "labels": {"cost-centre": "42"}, "annotations": {"note": "a b"},
+        "working_dir": "examples", "roles": {"worker": {"memory": "16Gi"}},
+    }  # fmt: skip
+    (role,) = api.post("/plans", {**SENT, **pod}).json()["roles"]
+    assert role["pod"]["limits"] == {"cpu": "4", "memory": "16Gi"} and role["pod"]["image"] == pod["image"]
+    job = api.post("/jobs", {**SENT, **pod}).json()
+    tolerated = [{"key": "spot", "operator": "Exists"}]
+    assert {name: job[name] for name in pod} == {**pod, "tolerations": tolerated}
+    plain = api.post("/jobs", SENT).json()
+    assert (plain["image"], plain["node_selector"], plain["tolerations"], plain["roles"]) == ("", {}, [], {})

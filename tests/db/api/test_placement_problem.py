@@ -4,7 +4,9 @@ import pytest
 
 from common.errors import InvalidSpec, Problem
 from jobs import clusters, services
+from jobs.clusters import Placement
 from jobs.models import Job
+from queues.shape import ReplicaShape
 
 pytestmark = pytest.mark.django_db
 
@@ -12,15 +14,17 @@ pytestmark = pytest.mark.django_db
 class Small:
     """The methods of a cluster adapter that submissions call; its nodes have four slots."""
 
-    MOUNTS = HAS_NODES = SEPARATES = FINDS_BY_NAME = True
-    OPERATORS = frozenset()
+    MOUNTS = HAS_NODES = SEPARATES = FINDS_BY_NAME = MAKES_PODS = True
+    OPERATORS, shape = frozenset(), ReplicaShape(image="registry.example/train:1", limits={"memory": "8Gi"})
 
-    def placement_problem(self, *, slots: int, nodes: int, resource: str, own_nodes: int = 0) -> Problem | None:
-        if slots <= 4:
-            return None
-        return Problem(
-            "nproc_per_node", slots, f"the largest node has 4 {resource}; use nproc_per_node=4 on nodes={nodes * 2}"
-        )
+    def placement(self, roles, *, resource: str, node_slots: int) -> Placement:
+        (role,) = roles
+        if role.shape.needs.get("memory") == "10Ti":
+            return Placement(Problem("roles.worker.memory", "10Ti", "is more than any node has"))
+        if role.slots <= 4:
+            return Placement(warnings=("every node is tainted",))
+        words = f"the largest node has 4 {resource}; use nproc_per_node=4 on nodes={role.replicas * 2}"
+        return Placement(Problem("nproc_per_node", role.slots, words))
 
 
 @pytest.fixture(autouse=True)
@@ -45,3 +49,37 @@ def test_a_job_that_cannot_fit_is_refused_with_the_nearest_shape_that_does(lab, 
 
 def test_a_job_that_fits_is_accepted(lab):
     assert lab.submit(nodes=1, nproc_per_node=4).phase == "queued"
+
+
+SENT = {"command": "torchrun train.py", "nodes": 1, "nproc_per_node": 1}
+
+
+@pytest.mark.parametrize(
+    ("more", "field"),
+    [
+        ({"memory": "10Ti"}, "memory"),
+        ({"worker_memory": "10Ti"}, "worker_memory"),
+        ({"roles": {"worker": {"memory": "10Ti"}}}, "roles.worker.memory"),
+    ],
+)
+def test_a_problem_names_the_field_that_the_value_came_from(lab, more, field):
+    with pytest.raises(InvalidSpec) as refused:
+        services.submit(user=lab.user, queue=lab.queue, sent={**SENT, **more})
+    (problem,) = refused.value.problems
+    assert (problem.field, problem.value) == (field, "10Ti")
+
+
+def test_shared_memory_beyond_the_memory_is_refused(lab):
+    with pytest.raises(InvalidSpec) as refused:
+        services.submit(user=lab.user, queue=lab.queue, sent={**SENT, "shm": "16Gi"})
+    assert str(refused.value).startswith("shm: is more than memory 8Gi")
+
+
+def test_what_keeps_a_job_waiting_today_is_a_note_of_its_plan(lab):
+    assert "every node is tainted" in services.preview(user=lab.user, queue=lab.queue, sent=SENT).notes
+
+
+def test_a_plan_shows_the_cluster_s_settings_below_the_job_s(lab):
+    found = services.preview(user=lab.user, queue=lab.queue, sent={**SENT, "cpu": "4"})
+    (role,) = found.roles
+    assert (role.shape.image, role.shape.limits) == ("registry.example/train:1", {"memory": "8Gi", "cpu": "4"})

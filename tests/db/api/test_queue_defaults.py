@@ -68,7 +68,7 @@ def test_a_cluster_without_operators_refuses_their_objects(queue):
     [
         (["grace_seconds=soon"], "grace_seconds: .*must be a whole number"),
         (["mesh_launcher=helm"], "mesh_launcher: .*use pods or MonarchMesh"),
-        (["colour=red"], "colour is not a field that a queue can give its jobs; known are controller_cpu,"),
+        (["colour=red"], "colour is not a field that a queue can give its jobs; known are annotations,"),
         (["command=true"], "command is not a field that a queue can give"),
         (["grace_seconds"], "grace_seconds: give NAME=VALUE"),
     ],

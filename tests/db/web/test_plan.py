@@ -39,7 +39,7 @@ def test_each_role_has_its_own_line(owner, queue):
     assert "helper 3 replicas Ranks 2 to 4 Command serve --port 80" in said
 
 
-def test_a_master_has_its_own_line_and_shape(owner, queue):
+def test_a_master_has_its_own_line_and_shape(owner, on_pods, queue):
     sent = {**FORM, "nodes": "3", "nproc_per_node": "2", "master_processes": "1", "master_memory": "8Gi"}
     said = text(owner.post("/jobs/new", {**sent, "queue": queue.pk}, headers=HTMX))
     assert "master 1 replica, each 1 CPU slot, memory 8Gi Ranks 0 Command torchrun train.py" in said
@@ -94,3 +94,55 @@ def test_others_cannot_ask_for_the_plan_of_a_queue(as_, people, queue):
 )  # fmt: skip
 def test_values_known_only_later_are_described(value, words):
     assert described(value) == words
+
+
+SUBMITTED = {name: value for name, value in FORM.items() if name != "show"}
+POD = {
+    "image": "registry.example/mine:2", "cpu": "4", "memory": "8Gi", "node_selector": "pool=a100\nzone=z1",
+    "tolerations": "spot gpu=true:NoSchedule", "labels": "cost-centre=42", "working_dir": "examples",
+    "roles": "worker: {memory: 16Gi}",
+}  # fmt: skip
+
+
+def test_it_says_what_the_pods_are(owner, on_pods, queue):
+    said = text(owner.post("/jobs/new", {**FORM, **POD, "queue": queue.pk}, headers=HTMX))
+    assert "worker 2 replicas, each 2 CPU slots, cpu 4, memory 16Gi" in said
+    assert "Image registry.example/mine:2 On nodes with pool=a100, zone=z1 Tolerates spot, gpu=true:NoSchedule" in said
+    assert "Labels cost-centre=42 Working directory examples" in said
+
+
+def test_the_job_of_such_a_form_has_these_fields_and_its_page_and_a_repeated_form_show_them(owner, on_pods, queue):
+    owner.post("/jobs/new", {**SUBMITTED, **POD, "queue": queue.pk})
+    job = Job.objects.get()
+    assert job.spec["tolerations"][0] == {"key": "spot", "operator": "Exists"}
+    assert (job.spec["image"], job.spec["roles"]) == (POD["image"], {"worker": {"memory": "16Gi"}})
+    said = text(owner.get(job.get_absolute_url()))
+    assert "Pods worker 2 replicas, each 2 CPU slots, cpu 4, memory 16Gi Image registry.example/mine:2" in said
+    again = owner.get(f"/jobs/new?from={job.pk}")
+    form = again.context["form"]
+    wanted = {name: form[name].value() for name in POD}
+    assert wanted == {**POD, "roles": "worker:\n  memory: 16Gi\n"}
+
+
+def test_what_has_no_effect_on_a_machine_s_processes_is_noted_and_an_image_is_refused(owner, queue):
+    sent = {**FORM, "queue": queue.pk, "memory": "8Gi", "roles": "worker: {cpu: 2}"}
+    said = text(owner.post("/jobs/new", sent, headers=HTMX))
+    assert "starts processes of one machine, which have no pods: cpu, memory have no effect there" in said
+    said = text(owner.post("/jobs/new", {**sent, "image": "a:1"}, headers=HTMX))
+    assert "cannot be used on cluster local, which starts processes of one machine" in said
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("memory", "512GB", "is not understood; write 512Gi"),
+        ("node_selector", "pool", "line 1 has no ="),
+        ("labels", "muster.dev/run=x", "belongs to Muster"),
+        ("roles", "worker: &a {cpu: 1}", "has an anchor or alias in line 1"),
+        ("roles", "head: {cpu: 1}", "is no role of this job; known are worker"),
+    ],
+)
+def test_a_wrong_field_of_pods_is_shown_at_its_place(owner, on_pods, queue, field, value, words):
+    page = owner.post("/jobs/new", {**SUBMITTED, "queue": queue.pk, field: value})
+    errors = " ".join(page.context["form"].errors[field])
+    assert words in errors and not Job.objects.exists()

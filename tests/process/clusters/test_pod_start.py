@@ -18,6 +18,7 @@ from jobs.clusters.kubernetes.build.site import Site
 from jobs.clusters.kubernetes.facts.pods import read_pod
 from jobs.core.plan import Host, Index, Plan, Port, Role
 from tests.support.fake_control_plane import FakeControlPlane
+from tests.support.kube_site import site_of
 from tests.support.patience import PATIENCE_SECONDS, until
 
 WHO = 'import os; print("index", os.environ["NODE"], os.environ["KEY"], os.environ["USER"], os.getcwd())'
@@ -77,7 +78,7 @@ class Pod:
 
 @pytest.fixture
 def pod(tmp_path, pyz, control_plane) -> Pod:
-    return Pod(tmp_path, pyz, Site("jobs", "x:1", control_plane.url))
+    return Pod(tmp_path, pyz, site_of(CONTROL_URL=control_plane.url))
 
 
 def plan(*command: str) -> Plan:

@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[3]
 SPECIAL = ("store.renew", "local.drain", "cluster.end_replicas", "watcher.rows", "failures.")
 # Logs of pods are read only where there are pods (tests/cluster/node/test_unreachable.py); placement is checked before a
 # job is created.
-PODS = ("cluster.read_log", "cluster.placement_problem")
+PODS = ("cluster.read_log", "cluster.placement")
 BY_COMMAND = tuple(
     {one.rpartition(".")[0] for one in itertools.chain(PACKING, COLLECTING, GARBAGE, ROLLING, FORGETTING)}
 )

@@ -6,12 +6,12 @@ from common.errors import InvalidSpec
 from jobs import frameworks
 from jobs.clusters import replica_file
 from jobs.clusters.kubernetes.build import manifests
-from jobs.clusters.kubernetes.build.site import Site
 from jobs.core.plan import Plan
 from jobs.core.spec import JobSpec, parse
 from jobs.frameworks import torchrun
+from tests.support.kube_site import site_of
 
-SITE = Site("muster-jobs", "registry.example/train:1", "https://muster.example")
+SITE = site_of()
 
 
 def resolved(**sent):

@@ -6,13 +6,13 @@ from common.errors import InvalidSpec
 from jobs import frameworks
 from jobs.clusters import replica_file
 from jobs.clusters.kubernetes.build import labels, manifests
-from jobs.clusters.kubernetes.build.site import Site
 from jobs.core.plan import Plan, slots_of, world_size
 from jobs.core.spec import JobSpec, parse
 from jobs.core.verdict import ReplicaSeen, ReplicaState, verdict
 from jobs.frameworks import monarch
+from tests.support.kube_site import site_of
 
-SITE = Site("muster-jobs", "registry.example/monarch:0.7", "https://muster.example", network_policy=True)
+SITE = site_of(IMAGE="registry.example/monarch:0.7", NETWORK_POLICY=True)
 SENT = {"command": "python kubernetes_ddp.py", "framework": "monarch"}
 
 

@@ -6,12 +6,12 @@ from common.errors import InvalidSpec
 from jobs import frameworks
 from jobs.clusters import replica_file
 from jobs.clusters.kubernetes.build import manifests
-from jobs.clusters.kubernetes.build.site import Site
 from jobs.core.plan import Plan, slots_of, world_size
 from jobs.core.spec import JobSpec, parse
 from jobs.frameworks import plain
+from tests.support.kube_site import site_of
 
-SITE = Site("muster-jobs", "registry.example/train:1", "https://muster.example", devices={"gpu": "nvidia.com/gpu"})
+SITE = site_of()
 SENT = {"command": "python train.py", "framework": "plain"}
 HELPED = {**SENT, "nodes": 2, "nproc_per_node": 4, "helper_command": "python serve.py --port 80", "helpers": 3}
 

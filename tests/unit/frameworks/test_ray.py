@@ -6,13 +6,13 @@ from common.errors import InvalidSpec
 from jobs import frameworks
 from jobs.clusters import replica_file
 from jobs.clusters.kubernetes.build import manifests
-from jobs.clusters.kubernetes.build.site import Site
 from jobs.core.plan import Plan, slots_of, world_size
 from jobs.core.spec import JobSpec, parse
 from jobs.core.verdict import ReplicaSeen, ReplicaState, verdict
 from jobs.frameworks import ray
+from tests.support.kube_site import site_of
 
-SITE = Site("muster-jobs", "registry.example/ray:2.60", "https://muster.example", devices={"gpu": "nvidia.com/gpu"})
+SITE = site_of(IMAGE="registry.example/ray:2.60")
 SENT = {"command": "python driver.py --lr 0.1", "framework": "ray"}
 
 

@@ -9,13 +9,14 @@ from common.errors import InvalidSpec
 from jobs import frameworks
 from jobs.clusters import replica_file
 from jobs.clusters.kubernetes.build import manifests
-from jobs.clusters.kubernetes.build.site import Site
 from jobs.core.plan import Host, Index, Plan, slots_of, world_size
 from jobs.core.spec import JobSpec, parse
 from jobs.core.verdict import ReplicaSeen, ReplicaState, verdict
 from jobs.frameworks import torchrun
+from queues.shape import ReplicaShape
+from tests.support.kube_site import site_of
 
-SITE = Site("muster-jobs", "registry.example/train:1", "https://muster.example", devices={"gpu": "nvidia.com/gpu"})
+SITE = site_of()
 SENT = {"command": "torchrun train.py", "nodes": 3, "nproc_per_node": 4}
 MASTER = {"master_cpu": "2", "master_memory": "8Gi"}
 
@@ -40,7 +41,7 @@ def limits(plan: Plan) -> dict[str, dict[str, str]]:
 
 def test_without_fields_of_the_master_all_replicas_are_workers():
     (worker,) = torchrun.roles(resolved(**SENT))
-    assert (worker.name, worker.replicas, worker.processes, worker.resources) == ("worker", 3, 4, {})
+    assert (worker.name, worker.replicas, worker.processes, worker.shape) == ("worker", 3, 4, ReplicaShape())
     assert worker.env["PET_NODE_RANK"] == Index() and worker.env["PET_MASTER_ADDR"] == Host("worker", 0)
 
 

@@ -62,7 +62,7 @@ OUTSIDE = frozenset(
         ("cluster", "observe"),
         ("cluster", "delete"),
         ("cluster", "read_log"),
-        ("cluster", "placement_problem"),
+        ("cluster", "placement"),
         ("api", "call"),
         ("_api", "call"),
         ("_api", "lines"),

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from common.errors import Refused
 from jobs.clusters.replica_file import mark, place_name, volume_variable
 from jobs.core.plan import Endpoint, First, FirstRank, Here, Host, Index, Launch, Plan, Port, Role, Value
+from queues.shape import ReplicaShape, merge
 
 from . import labels
 from .site import Site
@@ -156,6 +157,7 @@ def replica_config(plan: Plan, role: Role, site: Site) -> dict[str, Any]:
         "first_rank": role.first_rank,
         "is_rank": role.is_rank,
         "command": list(role.command),
+        "working_dir": shape_of(role, site).working_dir,
         "env": dict(plan.env),
         "hold_port": None,
         "grace_seconds": plan.grace_seconds,
@@ -190,7 +192,9 @@ def pod(plan: Plan, role: Role, index: int, *, site: Site, owner: str, agent: st
         "metadata": {
             **_metadata(plan, owner=owner),
             "name": name,
+            **_annotations(role, site),
             "labels": {
+                **shape_of(role, site).labels,
                 **_resolved(role.labels, plan, role, index=index, site=site),
                 **labels.of_replica(plan.run, plan.attempt, role.name, index, incarnation, owner=owner),
             },
@@ -213,6 +217,7 @@ def mesh(plan: Plan, role: Role, *, site: Site, owner: str, agent: str, takes_te
     }
     own = labels.of_role(plan.run, plan.attempt, role.name, owner=owner)
     same = {name: value for name, value in role.labels.items() if isinstance(value, str)}
+    metadata = {**_annotations(role, site), "labels": {**shape_of(role, site).labels, **same, **own}}
     return {
         "apiVersion": MESH_VERSION,
         "kind": "MonarchMesh",
@@ -220,7 +225,7 @@ def mesh(plan: Plan, role: Role, *, site: Site, owner: str, agent: str, takes_te
         "spec": {
             "replicas": role.replicas,
             "port": next((value.number for value in role.env.values() if isinstance(value, Port)), None),
-            "podTemplate": {"metadata": {"labels": {**same, **own}}, "spec": spec} if takes_template else spec,
+            "podTemplate": {"metadata": metadata, "spec": spec} if takes_template else spec,
         },
     }
 
@@ -303,24 +308,35 @@ def _pod_spec(
         "enableServiceLinks": False,
         "securityContext": _pod_security(site),
         "containers": [_container(plan, role, site=site, env=env)],
-        "volumes": _volumes(plan, site=site, config=config, agent=agent),
+        "volumes": _volumes(plan, shape_of(role, site), site=site, config=config, agent=agent),
     }
     if role.reads_pods:
         spec |= {"serviceAccountName": site.reader_account, "automountServiceAccountToken": True}
-    spec |= _placement(site)
+    spec |= _placement(shape_of(role, site))
     if sum(one.replicas for one in plan.roles) > 1:
         spec |= _spread(plan, role, site)
     return spec
 
 
+def shape_of(role: Role, site: Site) -> ReplicaShape:
+    """Return all that is said of a role's pods: by the cluster's settings, and over them by the job."""
+    return merge(site.shape, role.shape)
+
+
+def _annotations(role: Role, site: Site) -> Manifest:
+    annotations = shape_of(role, site).annotations
+    return {"annotations": dict(annotations)} if annotations else {}
+
+
 def _container(plan: Plan, role: Role, *, site: Site, env: list[Manifest]) -> Manifest:
+    shape = shape_of(role, site)
     return {
         "name": CONTAINER,
-        "image": role.image or site.image,
-        "imagePullPolicy": site.pull_policy,
+        "image": shape.image,
+        "imagePullPolicy": shape.pull_policy,
         "command": [PYTHON, f"{AGENT}/start.py"],
         "env": env,
-        "resources": _resources(plan, role, site),
+        "resources": _resources(shape, devices_of(plan.resource, role, site)),
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "capabilities": {"drop": ["ALL"]},
@@ -331,14 +347,14 @@ def _container(plan: Plan, role: Role, *, site: Site, env: list[Manifest]) -> Ma
     }
 
 
-def _resources(plan: Plan, role: Role, site: Site) -> Manifest:
-    """Return resources. Devices are both request and limit, because Kubernetes requires the two to be equal.
+def devices_of(resource: str, role: Role, site: Site) -> dict[str, str]:
+    """Return the devices of each replica of a role, as Kubernetes counts them; `resource` by its name in the queue."""
+    return {site.devices[resource]: str(role.slots)} if resource in site.devices and role.slots else {}
 
-    So are a role's own, which keeps them out of the way of the cluster's usual limits.
-    """
-    devices = {site.devices[plan.resource]: str(role.slots)} if plan.resource in site.devices and role.slots else {}
-    own = {**devices, **role.resources}
-    wanted = {"requests": {**site.requests, **own}, "limits": {**site.limits, **own}}
+
+def _resources(shape: ReplicaShape, devices: Mapping[str, str]) -> Manifest:
+    """Return resources. Devices are both request and limit, because Kubernetes requires the two to be equal."""
+    wanted = {"requests": {**shape.requests, **devices}, "limits": {**shape.limits, **devices}}
     return {name: amounts for name, amounts in wanted.items() if amounts}
 
 
@@ -369,10 +385,10 @@ def _mounts(plan: Plan, site: Site) -> list[Manifest]:
     return mounts
 
 
-def _volumes(plan: Plan, *, site: Site, config: Manifest, agent: str) -> list[Manifest]:
+def _volumes(plan: Plan, shape: ReplicaShape, *, site: Site, config: Manifest, agent: str) -> list[Manifest]:
     shm: Manifest = {"medium": "Memory"}
-    if site.memory_limit:
-        shm["sizeLimit"] = site.memory_limit
+    if shape.shm:
+        shm["sizeLimit"] = shape.shm
     volumes: list[Manifest] = [
         {"name": "agent", "configMap": {"name": agent, "defaultMode": 0o555}},
         {"name": "told", "secret": config},
@@ -410,23 +426,28 @@ def _claim(plan: Plan, name: str, site: Site) -> str:
     return claim
 
 
-def _placement(site: Site) -> Manifest:
+def _placement(shape: ReplicaShape) -> Manifest:
     wanted: Manifest = {
-        "nodeSelector": dict(site.node_selector),
-        "tolerations": [dict(one) for one in site.tolerations],
-        "schedulerName": site.scheduler,
-        "imagePullSecrets": [{"name": name} for name in site.pull_secrets],
+        "nodeSelector": dict(shape.node_selector),
+        "tolerations": [dict(one) for one in shape.tolerations],
+        "schedulerName": shape.scheduler,
+        "priorityClassName": shape.priority_class,
+        "imagePullSecrets": [{"name": name} for name in shape.pull_secrets],
     }
     return {name: value for name, value in wanted.items() if value}
 
 
 def _spread(plan: Plan, role: Role, site: Site) -> Manifest:
-    """Prefer separate nodes for replicas of an attempt; one that takes all devices of a node must have it to itself.
+    """Prefer separate nodes for replicas of an attempt; of those that take all devices of a node, each must have its own.
 
-    A preference costs the scheduler no more than its default for pods of a Service, which it replaces.
+    Beside one of them a role without devices may run, such as Ray's head or Monarch's controller. A preference costs the
+    scheduler no more than its default for pods of a Service, which it replaces.
     """
-    siblings = {"labelSelector": {"matchLabels": labels.of_attempt(plan.run, plan.attempt)}}
+    siblings: Manifest = {"labelSelector": {"matchLabels": labels.of_attempt(plan.run, plan.attempt)}}
     if plan.resource in site.devices and plan.is_whole_node(role):
+        whole = sorted(one.name for one in plan.roles if plan.is_whole_node(one))
+        if len(whole) < len(plan.roles):
+            siblings["labelSelector"]["matchExpressions"] = [{"key": labels.ROLE, "operator": "In", "values": whole}]
         term = {**siblings, "topologyKey": NODE}
         return {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
     prefer = {"maxSkew": 1, "topologyKey": NODE, "whenUnsatisfiable": "ScheduleAnyway", **siblings}

@@ -7,14 +7,24 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from common.errors import InvalidInput, Problem
+from queues.shape import ReplicaShape, merge
 
 from .site import Site
 
 _NAMESPACE = re.compile(r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\Z")
 _ADDRESS = re.compile(r"^https?://[^/\s]+")
 _PLACES = ("namespace", "image", "control_url")  # without these no pod can be described
-# An option is the Site field's name in capitals, like all settings.
-_OPTIONS = {one.name: one.name.upper() for one in fields(Site)}
+_SHAPE = (
+    "image", "pull_policy", "pull_secrets", "requests", "limits", "shm", "node_selector", "tolerations", "scheduler",
+    "priority_class", "labels", "annotations",
+)  # fmt: skip
+_FIELDS = {one.name: str(one.type) for one in fields(Site) if one.name != "shape"} | {
+    one.name: str(one.type) for one in fields(ReplicaShape) if one.name in _SHAPE
+}
+# An option is the field's name in capitals, like all settings.
+_OPTIONS = {name: name.upper() for name in _FIELDS} | {"shm": "MEMORY_LIMIT"}
+KNOWN = frozenset({"KUBECONFIG", "CONTEXT", *_OPTIONS.values()})
+_USUAL = ReplicaShape(pull_policy="IfNotPresent")
 
 
 @dataclass(frozen=True)
@@ -27,10 +37,9 @@ class ApiAccess:
 
 def read(options: Mapping[str, Any]) -> tuple[ApiAccess, Site]:
     """Return access and site. Raises InvalidInput with every problem at once."""
-    known = {"KUBECONFIG", "CONTEXT", *_OPTIONS.values()}
     problems = [
-        Problem(f"OPTIONS.{name}", options[name], f"is not a known option; known are {', '.join(sorted(known))}")
-        for name in sorted(set(options) - set(known))
+        Problem(f"OPTIONS.{name}", options[name], f"is not a known option; known are {', '.join(sorted(KNOWN))}")
+        for name in sorted(set(options) - KNOWN)
     ]
     values = {word: options[option] for word, option in _OPTIONS.items() if option in options}
     for word in sorted({*values, *_PLACES}):
@@ -40,12 +49,14 @@ def read(options: Mapping[str, Any]) -> tuple[ApiAccess, Site]:
             problems += _problems(word, values[word])
     if problems:
         raise InvalidInput(*problems)
-    return ApiAccess(str(options.get("KUBECONFIG", "")), str(options.get("CONTEXT", ""))), Site(**_frozen(values))
+    given = _frozen(values)
+    shape = merge(_USUAL, ReplicaShape(**{name: given.pop(name) for name in _SHAPE if name in given}))
+    return ApiAccess(str(options.get("KUBECONFIG", "")), str(options.get("CONTEXT", ""))), Site(shape=shape, **given)
 
 
 def _problems(word: str, value: Any) -> list[Problem]:
     """Return one problem if the option has the wrong type or form."""
-    kind = str(next(one for one in fields(Site) if one.name == word).type)
+    kind = _FIELDS[word]
     complaint = next((wanted for part, fits, wanted in _KINDS if part in kind and not fits(value)), "")
     if not complaint and word in _FORMS:
         form, wanted = _FORMS[word]

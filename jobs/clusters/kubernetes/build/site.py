@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+
+from queues.shape import ReplicaShape
 
 
 @dataclass(frozen=True)
@@ -10,8 +11,8 @@ class Site:
     """The properties of a cluster rather than of a job: its OPTIONS, read and checked (`options.read`)."""
 
     namespace: str
-    image: str
     control_url: str
+    shape: ReplicaShape  # of every replica, as far as its job does not say otherwise
     control_ca: str = ""  # PEM
     job_claim: str = ""  # an existing ReadWriteMany claim; each job has a folder of its own in it
     job_claim_path: str = "jobs"
@@ -19,17 +20,9 @@ class Site:
     devices: Mapping[str, str] = field(
         default_factory=lambda: {"gpu": "nvidia.com/gpu"}
     )  # a queue's resource name to a Kubernetes resource
-    requests: Mapping[str, str] = field(default_factory=dict)  # of each replica: {"cpu": "4", "memory": "16Gi"}
-    limits: Mapping[str, str] = field(default_factory=dict)
-    node_selector: Mapping[str, str] = field(default_factory=dict)
-    tolerations: tuple[Mapping[str, Any], ...] = ()
-    pull_policy: str = "IfNotPresent"
-    pull_secrets: tuple[str, ...] = ()
-    scheduler: str = ""
     user: int = 1000
     state_limit: str = "20Gi"  # code, spool and home
     tmp_limit: str = "20Gi"
-    memory_limit: str = ""  # of /dev/shm; it counts as the replica's memory
     more_nodes: bool = False  # whether an autoscaler adds nodes: the sizes of the present ones then prove nothing
     network_policy: bool = False  # one per attempt: its pods may talk to each other, and to few others
     reader_account: str = "muster-reader"  # a service account that may read pods, of roles that look for them

@@ -1,84 +1,193 @@
-"""Decide whether any node could ever take a replica: by total capacity, whatever uses it now. Pure.
+"""Decide whether nodes could ever take a job: every role with its own amounts, by total capacity, whatever uses it now. Pure.
 
-Refuses only what surely never fits. Cordoned or tainted nodes count, since that may change; nodes excluded by
-NODE_SELECTOR do not.
+Refuses only what surely never fits. Cordoned or tainted nodes count, since that may change; nodes excluded by a node
+selector do not.
 """
 
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
 from common.errors import Problem
+from jobs.clusters import Placement
+from jobs.core.plan import Role
+from queues.quantities import read
+from queues.shape import ReplicaShape, conflicts, merge
 
 from ..api.objects import get
+from ..build.manifests import devices_of
 from ..build.site import Site
 
-# apimachinery, resource.Quantity
-_SUFFIXES = {
-    "": Fraction(1), "n": Fraction(1, 10**9), "u": Fraction(1, 10**6), "m": Fraction(1, 1000),
-    **{name: Fraction(1000) ** power for power, name in enumerate("kMGTPE", 1)},
-    **{f"{name}i": Fraction(1024) ** power for power, name in enumerate("KMGTPE", 1)},
-}  # fmt: skip
-_QUANTITY = re.compile(r"(\d{1,20}(?:\.\d{1,20})?)(n|u|m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?")
+KEPT_AWAY = ("NoSchedule", "NoExecute")  # effects of taints
 
 
 @dataclass(frozen=True)
 class Size:
-    """One node's capacity for pods. Amounts as the node reports them."""
+    """One node's capacity for pods, its labels, and its taints that keep pods away. Amounts as the node reports them."""
 
     amounts: Mapping[str, str]
     labels: Mapping[str, str]
+    taints: tuple[Mapping[str, str], ...] = ()
 
     def has(self, name: str, amount: str) -> bool:
-        return quantity(self.amounts.get(name, "0")) >= quantity(amount)
+        return read(self.amounts.get(name, "0")) >= read(amount)
+
+    def has_all(self, amounts: Mapping[str, str]) -> bool:
+        return all(self.has(name, amount) for name, amount in amounts.items())
+
+    def is_selected(self, selector: Mapping[str, str]) -> bool:
+        return all(self.labels.get(name) == value for name, value in selector.items())
+
+    def room(self, amounts: Mapping[str, str]) -> int | None:
+        """Return how many replicas with these amounts it takes when it is empty; None where nothing bounds them."""
+        counts = [
+            int(read(self.amounts.get(name, "0")) / read(amount)) for name, amount in amounts.items() if read(amount)
+        ]
+        if "pods" in self.amounts:
+            counts.append(int(read(self.amounts["pods"])))
+        return min(counts, default=None)
+
+
+@dataclass(frozen=True)
+class Need:
+    """What the replicas of one role need. `nodes`: those that its selector leaves, by number."""
+
+    role: Role
+    replicas: int  # that must run at once
+    amounts: Mapping[str, str]
+    devices: Mapping[str, str]  # those of the amounts that the job counts as slots
+    shape: ReplicaShape
+    has_own_nodes: bool  # each needs a node to itself, as far as others like it are concerned
+    nodes: Mapping[int, Size]
+
+    @property
+    def able(self) -> dict[int, Size]:
+        return {number: node for number, node in self.nodes.items() if node.has_all(self.amounts)}
+
+    def field(self, name: str) -> str:
+        """Return the field that an amount comes from."""
+        return f"roles.{self.role.name}.{name}" if name in self.role.shape.needs else f"OPTIONS.REQUESTS.{name}"
 
 
 def read_size(thing: Any) -> Size:
-    return Size(_texts(get(thing, "status", "allocatable")), _texts(get(thing, "metadata", "labels")))
+    taints = get(thing, "spec", "taints")
+    found = (_texts(one) for one in (taints if isinstance(taints, list) else []))
+    return Size(
+        _texts(get(thing, "status", "allocatable")), _texts(get(thing, "metadata", "labels")),
+        tuple(one for one in found if one.get("effect") in KEPT_AWAY),
+    )  # fmt: skip
 
 
-def quantity(text: str) -> Fraction:
-    """Parse a quantity; 0 if it is malformed: the cluster's own error appears when a pod is created from it."""
-    found = _QUANTITY.fullmatch(text.strip())
-    return Fraction(found[1]) * _SUFFIXES[found[2] or ""] if found else Fraction(0)
+def placement(roles: Sequence[Role], *, resource: str, node_slots: int, site: Site, nodes: Iterable[Size]) -> Placement:
+    """Return the first reason why the nodes can never take these roles at once, and what keeps them from it today.
 
-
-def placement_problem(
-    *, slots: int, nodes: int, resource: str, site: Site, sizes: Iterable[Size], own_nodes: int = 0
-) -> Problem | None:
-    """Return why the nodes can never take this job; None if they can, or if no nodes are known.
-
-    `own_nodes`: how many replicas must run at once, each with a node to itself; 0 where they may share.
+    Nothing if no nodes are known.
     """
-    there = [
-        size for size in sizes if all(size.labels.get(name) == value for name, value in site.node_selector.items())
-    ]
-    if not there or site.more_nodes:
-        return None
-    fixed = {**site.limits, **site.requests}  # without a request the limit is the request, as in Kubernetes
-    able = [size for size in there if all(size.has(name, amount) for name, amount in fixed.items())]
-    if not able:
-        return _too_large(fixed, there)
-    device = site.devices.get(resource)
-    most = max(int(quantity(size.amounts.get(device, "0"))) for size in able) if device else slots
-    if slots <= most:
-        return _too_few(slots, own_nodes, device, able=able) if device else None
-    way_out = _nearest(slots * nodes, most) if most else "choose another queue"
-    return Problem(
-        "nproc_per_node", slots, f"needs {slots} {device} on one node, and the largest node has {most}; {way_out}"
+    for role in roles:
+        for key, (wanted, given) in conflicts(site.shape, role.shape).items():
+            words = f"is {given} for every job of this cluster; remove it"
+            return Placement(Problem(f"roles.{role.name}.node_selector.{key}", wanted, words))
+    known = list(nodes)
+    if not known or site.more_nodes:
+        return Placement()
+    needs = [_need(role, resource, node_slots, site=site, nodes=known) for role in roles]
+    problems = (
+        *(_problem_alone(need) for need in needs if need.nodes),
+        *_problems_together([n for n in needs if n.nodes]),
+    )
+    problem = next((one for one in problems if one), None)
+    return Placement(problem, () if problem else tuple(words for need in needs for words in _warnings(need)))
+
+
+def _need(role: Role, resource: str, node_slots: int, *, site: Site, nodes: list[Size]) -> Need:
+    whole = merge(site.shape, role.shape)
+    devices = devices_of(resource, role, site)
+    return Need(
+        role, role.least or role.replicas, {**whole.needs, **devices}, devices, whole,
+        has_own_nodes=bool(devices) and role.slots == node_slots,
+        nodes={number: node for number, node in enumerate(nodes) if node.is_selected(whole.node_selector)},
     )  # fmt: skip
 
 
-def _too_few(slots: int, own_nodes: int, device: str, *, able: list[Size]) -> Problem | None:
-    large = sum(size.has(device, str(slots)) for size in able)
-    if own_nodes <= large:
+def _problem_alone(need: Need) -> Problem | None:
+    """Return why the role does not fit even where it is alone."""
+    others = {name: amount for name, amount in need.amounts.items() if name not in need.devices}
+    with_others = [node for node in need.nodes.values() if node.has_all(others)]
+    if not with_others:
+        return _too_large(need, others)
+    for device, amount in need.devices.items():
+        most = max(int(read(node.amounts.get(device, "0"))) for node in with_others)
+        if need.role.slots > most:
+            total = need.role.slots * need.role.replicas
+            way_out = _nearest(total, most) if most else "choose another queue"
+            return Problem(
+                "nproc_per_node", need.role.slots,
+                f"needs {amount} {device} on one node, and the largest node has {most}; {way_out}",
+            )  # fmt: skip
+    return _too_many([need])
+
+
+def _problems_together(needs: list[Need]) -> Iterable[Problem | None]:
+    """Yield why roles that fit alone do not fit together: nodes of their own, then sums over all nodes they may use."""
+    yield _too_many([need for need in needs if need.has_own_nodes])
+    nodes = {number: node for need in needs for number, node in need.nodes.items()}.values()
+    for name in sorted({name for need in needs for name in need.amounts}):
+        wanted = sum(read(need.amounts.get(name, "0")) * need.replicas for need in needs)
+        there = sum(read(node.amounts.get(name, "0")) for node in nodes)
+        if wanted > there:
+            largest = max(needs, key=lambda need: read(need.amounts.get(name, "0")) * need.replicas)
+            parts = " and ".join(
+                f"{need.replicas} x {need.amounts[name]} for {need.role.name}" for need in needs if name in need.amounts
+            )
+            field = "nodes" if name in largest.devices else largest.field(name)
+            words = (
+                f"needs {name} {parts} at once, which is more than all nodes have together; lower it, or lower nodes"
+            )
+            yield Problem(field, largest.amounts[name], words)
+
+
+def _too_many(needs: list[Need]) -> Problem | None:
+    """Return why so many replicas never run at once: each with a node of its own, or as many as each node has room for."""
+    if not needs:
         return None
-    return Problem(
-        "nodes", own_nodes, f"needs {own_nodes} nodes with {slots} {device} each, and the cluster has {large}; "
-        f"lower nodes to {large}",
-    )  # fmt: skip
+    able = list({number: node for need in needs for number, node in need.able.items()}.values())
+    wanted = sum(need.replicas for need in needs)
+    what = ", ".join(f"{name} {amount}" for name, amount in needs[0].amounts.items())
+    if needs[0].has_own_nodes:
+        devices = " and ".join(f"{amount} {name}" for name, amount in needs[0].devices.items())
+        if wanted <= len(able):
+            return None
+        words = f"needs {wanted} nodes with {devices} each, and the cluster has {len(able)}; lower nodes to {len(able)}"
+        return Problem("nodes", wanted, words)
+    rooms = [node.room(needs[0].amounts) for node in able]
+    if None in rooms or wanted <= (room := sum(one for one in rooms if one is not None)):
+        return None
+    name = needs[0].role.name
+    words = f"needs {wanted} {name} with {what} each at once, and the nodes have room for {room}; lower nodes or the amounts"
+    return Problem("nodes", wanted, words)
+
+
+def _warnings(need: Need) -> Iterable[str]:
+    name = need.role.name
+    if not need.nodes:
+        wanted = ", ".join(f"{key}={value}" for key, value in sorted(need.shape.node_selector.items()))
+        yield f"no node has the label{'s' * (len(need.shape.node_selector) > 1)} {wanted} today; {name} waits until one has"
+        return
+    able = list(need.able.values())
+    kept = [[taint for taint in node.taints if not _is_tolerated(taint, need.shape.tolerations)] for node in able]
+    if able and all(kept):
+        taint = kept[0][0]
+        text = f"{taint.get('key', '')}={taint.get('value', '')}:{taint['effect']}".replace("=:", ":")
+        yield f"every node that {name} fits on keeps its pods away, such as by the taint {text}; if that is meant for such jobs, add it to tolerations"
+
+
+def _is_tolerated(taint: Mapping[str, str], tolerations: Iterable[Mapping[str, Any]]) -> bool:
+    return any(
+        one.get("effect") in (None, "", taint["effect"])
+        and (not one.get("key") or one["key"] == taint.get("key"))
+        and (one.get("operator") == "Exists" or one.get("value", "") == taint.get("value", ""))
+        for one in tolerations
+    )
 
 
 def _nearest(total: int, most: int) -> str:
@@ -87,17 +196,23 @@ def _nearest(total: int, most: int) -> str:
     return f"use nproc_per_node={per_node} on nodes={total // per_node}"
 
 
-def _too_large(fixed: Mapping[str, str], there: list[Size]) -> Problem:
+def _too_large(need: Need, amounts: Mapping[str, str]) -> Problem:
     """Report the first amount that no node has; else that no single node has all of them."""
-    for name, amount in fixed.items():
-        if not any(size.has(name, amount) for size in there):
-            largest = max((size.amounts.get(name, "0") for size in there), key=quantity)
-            return Problem(
-                f"OPTIONS.REQUESTS.{name}", amount,
-                f"is what the cluster's settings request for each replica, and the largest node has {largest}; "
-                "choose another queue, or have the setting lowered",
-            )  # fmt: skip
-    asked = ", ".join(f"{name} {amount}" for name, amount in fixed.items())
+    for name, amount in amounts.items():
+        if not any(node.has(name, amount) for node in need.nodes.values()):
+            largest = max((node.amounts.get(name, "0") for node in need.nodes.values()), key=read)
+            if name in need.role.shape.needs:
+                words = f"is more than any node has; the largest has {largest}, so lower it"
+            else:
+                words = (
+                    f"is what the cluster's settings request for each replica, and the largest node has {largest}; "
+                    "choose another queue, or have the setting lowered"
+                )
+            return Problem(need.field(name), amount, words)
+    asked = ", ".join(f"{name} {amount}" for name, amount in amounts.items())
+    own = next((name for name in amounts if name in need.role.shape.needs), "")
+    if own:
+        return Problem(need.field(own), asked, "does not fit on any node; lower one of them")
     return Problem(
         "OPTIONS.REQUESTS", asked, "does not fit on any node; choose another queue, or have the setting lowered"
     )

@@ -18,23 +18,24 @@ from jobs.clusters.kubernetes.build.site import Site
 from jobs.core.plan import Host, Index, Plan, Port, Role
 from jobs.core.spec import parse
 from jobs.frameworks import OPTIONS, torchrun
+from queues.shape import of_resources
+from tests.support.kube_site import site_of
 
 GOLDEN = Path(__file__).with_name("golden")
-SITE = Site("muster-jobs", "registry.example/train:1", "https://muster.example")
+SITE = site_of()
 GPUS = replace(SITE, devices={"gpu": "nvidia.com/gpu"})
-FULL = replace(
-    SITE,
-    control_ca="-----BEGIN CERTIFICATE-----\n",
-    job_claim="scratch",
-    claims={"nlp/datasets": "nlp-data", "common": "common-data", "vision/models": "not-theirs"},
-    requests={"cpu": "8"},
-    limits={"memory": "64Gi"},
-    node_selector={"pool": "a100"},
-    tolerations=({"key": "gpu", "operator": "Exists"},),
-    pull_secrets=("registry",),
-    scheduler="gang",
-    user=4000,
-    memory_limit="8Gi",
+FULL = site_of(
+    CONTROL_CA="-----BEGIN CERTIFICATE-----\n",
+    JOB_CLAIM="scratch",
+    CLAIMS={"nlp/datasets": "nlp-data", "common": "common-data", "vision/models": "not-theirs"},
+    REQUESTS={"cpu": "8"},
+    LIMITS={"memory": "64Gi"},
+    NODE_SELECTOR={"pool": "a100"},
+    TOLERATIONS=[{"key": "gpu", "operator": "Exists"}],
+    PULL_SECRETS=["registry"],
+    SCHEDULER="gang",
+    USER=4000,
+    MEMORY_LIMIT="8Gi",
 )
 ENV = {"PET_NODE_RANK": Index(), "PET_MASTER_ADDR": Host("worker", 0), "PET_MASTER_PORT": Port("rendezvous", 29500)}
 
@@ -43,6 +44,22 @@ def a_plan(**changes) -> Plan:
     role = Role("worker", 2, 4, ("torchrun", "train.py"), ENV)
     tokens = {"worker-0": "token of 0", "worker-1": "token of 1"}
     return replace(Plan("42-abcdef", 3, (role,), env={"API_KEY": "hidden"}, secrets=tokens, team="nlp"), **changes)
+
+
+SHAPED = Role(
+    "worker", 2, 4, ("torchrun", "train.py"),
+    shape=replace(
+        of_resources(cpu="16", memory="128Gi"), image="registry.example/mine:2", shm="32Gi", node_selector={"zone": "z1"},
+        tolerations=({"key": "spot", "operator": "Exists"},), priority_class="batch", labels={"cost-centre": "42"},
+        annotations={"example.org/note": "mine"}, working_dir="examples",
+    ),
+)  # fmt: skip
+
+
+def with_a_head() -> Plan:
+    """A Ray job whose workers take a whole node each."""
+    sent = {"command": "python train.py", "framework": "ray", "nodes": 2, "nproc_per_node": 4}
+    return a_plan(roles=frameworks.roles(parse(sent, options=OPTIONS)), framework="ray", resource="gpu", node_slots=4)
 
 
 def with_a_master() -> Plan:
@@ -71,6 +88,8 @@ def pod(plan: Plan, index: int = 1, site: Site = SITE, role: int = 0) -> manifes
             lambda: pod(a_plan(resource="gpu", volumes={"datasets": "/data", "common": ""}), site=FULL),
         ),
         ("pod-of-a-whole-node", lambda: pod(a_plan(resource="gpu", node_slots=4))),
+        ("pod-of-a-whole-node-beside-a-head", lambda: pod(with_a_head(), 1, GPUS, role=1)),
+        ("pod-with-a-shape-of-its-own", lambda: pod(a_plan(roles=(SHAPED,), resource="gpu"), site=FULL)),
         ("pod-of-a-master", lambda: pod(with_a_master(), 0, GPUS)),
         ("pod-beside-a-master", lambda: pod(with_a_master(), 1, GPUS, role=1)),
     ],

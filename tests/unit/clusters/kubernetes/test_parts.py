@@ -226,7 +226,9 @@ def test_the_required_options_are_sufficient():
 
 def test_lists_and_maps_are_converted_to_the_types_of_the_site():
     _, site = options.read({**GOOD, "PULL_SECRETS": ["a"], "TOLERATIONS": [{"key": "k"}], "REQUESTS": {"cpu": "1"}})
-    assert site.pull_secrets == ("a",) and site.tolerations == ({"key": "k"},) and site.requests == {"cpu": "1"}
+    shape = site.shape
+    assert shape.pull_secrets == ("a",) and shape.tolerations == ({"key": "k"},) and shape.requests == {"cpu": "1"}
+    assert (shape.image, shape.pull_policy) == (GOOD["IMAGE"], "IfNotPresent")
 
 
 @pytest.mark.parametrize(
@@ -253,12 +255,9 @@ def test_all_problems_are_reported_at_once():
 
 def test_every_option_is_documented():
     import re
-    from dataclasses import fields
     from pathlib import Path
-
-    from jobs.clusters.kubernetes.build.site import Site
 
     text = (Path(__file__).resolve().parents[4] / "docs/kubernetes.md").read_text()
     rows = re.findall(r"^\| ((?:`[A-Z_]+`(?:, )?)+) \|", text, re.M)
     documented = {name for row in rows for name in re.findall(r"[A-Z_]+", row)}
-    assert documented == {"KUBECONFIG", "CONTEXT", *(one.name.upper() for one in fields(Site))}
+    assert documented == options.KNOWN
