@@ -67,6 +67,7 @@ NAMES = (
     "ingest.apply",
     "ingest.wake",
     "ingest.note",
+    "attempts.complete",
     "failures.write",
     "failures.judged",
     "watcher.ring",

@@ -18,7 +18,7 @@ from common import faultpoints
 from common.signals import doorbell
 from jobs.core.failure_kinds import Kind
 from jobs.core.lifecycle import Phase
-from jobs.models import AttemptFailure, Job, JobEvent
+from jobs.models import Attempt, AttemptFailure, Job, JobEvent
 
 from . import failures
 from .judging import Failure
@@ -84,7 +84,8 @@ def _write(job: int, attempt: int, read: failures.Reader, *, after_end: bool) ->
         if known is not None and replace(failures.of_row(known), after_end=False) == found:
             return False
         now = timezone.now()
-        values = {**_columns(replace(found, after_end=after_end)), "judged_at": now}
+        launch = Attempt.objects.filter(job=job, number=attempt).values_list("pk", flat=True).first()
+        values = {**_columns(replace(found, after_end=after_end)), "judged_at": now, "launch_id": launch}
         AttemptFailure.objects.update_or_create(job=row, attempt=attempt, defaults=values)
         if _correct_end(row, attempt, found) and after_end:
             words = f"after the end of attempt {attempt}, its agents reported: {found.headline}"
@@ -106,6 +107,7 @@ def _correct_end(job: Job, attempt: int, failure: Failure) -> bool:
     if words == end.message:
         return False
     JobEvent.objects.filter(pk=end.pk).update(message=words)
+    Attempt.objects.filter(job=job, number=attempt).update(message=words)
     # A later step has a message of its own.
     Job.objects.filter(pk=job.pk, attempt=attempt, phase=end.phase, message=end.message).update(message=words)
     return True

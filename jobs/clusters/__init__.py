@@ -29,6 +29,7 @@ class Placement:
 
 class Cluster(Protocol):
     HAS_LOGS: bool  # whether container logs can be read; otherwise `read_log` and `control_url` are not used
+    namespace: str  # of the objects of its attempts; empty where there are none
     control_url: str  # the control plane's address for its agents
     HAS_NODES: bool  # whether it has machines of different sizes; `placement` is called only then
     SEPARATES: bool  # whether jobs of different teams are isolated; if not, all its teams are one trust domain
@@ -152,6 +153,11 @@ adapters = Adapters()
 def get(alias: str) -> Cluster:
     """Return the adapter named `alias` in settings.CLUSTERS; one per process and shared by its threads."""
     return adapters.get(alias)
+
+
+def namespace_of(alias: str) -> str:
+    """Return the namespace of a cluster's attempts; empty where there are none, or if it is no longer configured."""
+    return get(alias).namespace if alias in settings.CLUSTERS else ""
 
 
 def backend(alias: str) -> type[Cluster]:

@@ -38,6 +38,7 @@ class MemoryCluster:
     """The in-memory adapter. `clock` gives seconds since the epoch. Not shared between processes."""
 
     MOUNTS, HAS_LOGS, HAS_NODES, SEPARATES, FINDS_BY_NAME = True, False, False, True, True
+    namespace = ""
     OPERATORS, MAKES_PODS, shape = frozenset({"MonarchMesh"}), True, ReplicaShape(image="memory")
 
     def __init__(

@@ -1,24 +1,59 @@
-"""Insert the rows of a new attempt with INSERT ... SELECT: a large job has tens of thousands of similar rows."""
+"""The rows of an attempt: its own, and those of its replicas and ranks.
 
+Those are inserted with INSERT ... SELECT: a large job has tens of thousands of similar rows.
+"""
+
+from datetime import datetime
 from typing import Any
 
 from django.db import connection
 
 from common.db import sql
+from jobs import clusters
+from jobs.core.lifecycle import ON_CLUSTER
 from jobs.core.verdict import RoleView
-from jobs.models import Rank, Replica
+from jobs.models import Attempt, Job, Rank, Replica
 from jobs.models.inserts import begun, defaults
 
-_REPLICA, _REPLICA_DEFAULTS, _REPLICA_REST = begun(Replica, ("job_id", "attempt", "role", "index", "name"))
+_REPLICA, _REPLICA_DEFAULTS, _REPLICA_REST = begun(Replica, ("job_id", "attempt", "launch_id", "role", "index", "name"))
 _INSERT_REPLICAS = sql.load("jobs/sql/insert_replicas.sql", columns=_REPLICA, defaults=_REPLICA_DEFAULTS)
 _RANK, _RANK_DEFAULTS, _RANK_REST = begun(Rank, ("replica_id", "job_id", "attempt", "rank", "local_rank"))
 _INSERT_RANKS = sql.load("jobs/sql/insert_ranks.sql", columns=_RANK, defaults=_RANK_DEFAULTS)
 
 
-def insert(*, job: int, run: str, attempt: int, role: RoleView) -> None:
+# What a step changes while the attempt lasts, and with its end: by then the job's own columns may be those of what follows.
+_LASTING, _ENDING = ("applied_at", "running_at", "message"), ("ended_at", "outcome", "message")
+
+
+def write(job: Job, *, before: str, now: datetime) -> int | None:
+    """Write the row of the attempt that a step began, goes on with or ended; return its id, None for a step between two.
+
+    `before`: the phase before the step, whose columns `job` has already.
+    """
+    if not job.attempt or job.launched_at is None or not {before, job.phase} & ON_CLUSTER:
+        return None
+    is_over = job.phase not in ON_CLUSTER
+    row = Attempt(
+        job=job, number=job.attempt, cluster=job.queue.cluster, namespace=clusters.namespace_of(job.queue.cluster),
+        workspace_id=job.workspace_id, launched_at=job.launched_at, applied_at=job.applied_at, running_at=job.running_at,
+        ended_at=now if is_over else None, outcome=job.phase if is_over else "", reason=job.stop_reason, message=job.message,
+    )  # fmt: skip
+    changing = [*(_ENDING if is_over else _LASTING), *(["reason"] if job.stop_reason else [])]
+    (row,) = Attempt.objects.bulk_create(
+        [row], update_conflicts=True, unique_fields=["job", "number"], update_fields=changing
+    )
+    return row.pk
+
+
+def insert(*, job: int, run: str, attempt: int, launch: int, role: RoleView) -> None:
     """Insert the rows of a role's replicas, and those of the ranks in each of them."""
     place: dict[str, Any] = {"job": job, "attempt": attempt, "role": role.name}
-    replicas = {"prefix": f"{run}-{attempt}-{role.name}-", "replicas": role.replicas, **defaults(_REPLICA_REST)}
+    replicas = {
+        "launch": launch,
+        "prefix": f"{run}-{attempt}-{role.name}-",
+        "replicas": role.replicas,
+        **defaults(_REPLICA_REST),
+    }
     ranks = {"first_rank": role.first_rank, "processes": role.processes, **defaults(_RANK_REST)}
     with connection.cursor() as cursor:
         cursor.execute(_INSERT_REPLICAS, {**place, **replicas})

@@ -24,7 +24,7 @@ from jobs.core.plan import Plan
 from jobs.core.replacement import GONE, Key, unconfirmed
 from jobs.core.verdict import ENDED, ReplicaState, Seen
 from jobs.ingest.agent_tokens import attempt_key, issue
-from jobs.models import Delivery, Job, JobEvent, Rank, RankState, Replica
+from jobs.models import Attempt, Delivery, Job, JobEvent, Rank, RankState, Replica
 from jobs.webhooks import courier, outbox
 from jobs.webhooks.events import WebhookEvent
 from queues.models import Queue
@@ -89,6 +89,7 @@ class DjangoStore:
         with faultpoints.atomic("store.applied"):
             _mine(held)
             Job.objects.filter(pk=held.job).update(applied_at=view.applied_at)
+            Attempt.objects.filter(job=held.job, number=view.attempt).update(applied_at=view.applied_at)
             for role, index in unconfirmed(held.view.places):
                 _replica(held.job, view.attempt, role, index=index).update(applied_at=now)
         return replace(held, view=view)
@@ -220,9 +221,14 @@ def _take_step(job: Job, step: Step, now: datetime) -> None:
     job.attempt, job.failures, job.free_starts = view.attempt, view.failures, view.free_starts
     job.applied_at, job.running_at = view.applied_at, view.running_since
     job.message = step.message or job.message
+    if job.phase == Phase.STARTING != before:
+        job.launched_at = now
+    launch = attempt_rows.write(job, before=before, now=now)
     if job.phase != before:
-        _on_phase_entered(job, now)
-    JobEvent.objects.create(job=job, at=now, kind="step", phase=job.phase, attempt=job.attempt, message=job.message)
+        _on_phase_entered(job, now, launch)
+    JobEvent.objects.create(
+        job=job, at=now, kind="step", phase=job.phase, attempt=job.attempt, message=job.message, launch_id=launch
+    )
     if event := outbox.event_of(job, before=before, reason=step.reason):
         _queue_deliveries(job, event, now)
 
@@ -259,11 +265,11 @@ def _lose(rows: QuerySet[Replica], now: datetime) -> None:
     )  # fmt: skip
 
 
-def _on_phase_entered(job: Job, now: datetime) -> None:
-    """Apply the changes that come with entering a phase."""
+def _on_phase_entered(job: Job, now: datetime, launch: int | None) -> None:
+    """Apply the changes that come with entering a phase. `launch`: the row of the attempt."""
     if job.phase == Phase.STARTING:
-        job.launched_at = now
-        _insert_attempt(job)
+        assert launch is not None
+        _insert_attempt(job, launch)
     elif job.phase in (Phase.QUEUED, Phase.SUSPENDED):
         job.preempt_requested_at = job.admitted_at = None  # these requests are fulfilled now
     elif job.phase in TERMINAL:
@@ -273,11 +279,11 @@ def _on_phase_entered(job: Job, now: datetime) -> None:
         _close_ranks(job, now)
 
 
-def _insert_attempt(job: Job) -> None:
+def _insert_attempt(job: Job, launch: int) -> None:
     """Insert the rows of a new attempt before anything is created, so that every replica that appears has a row."""
     job.roles = [role.to_json() for role in job.role_views]  # a release before may have submitted it without
     for role in job.role_views:
-        attempt_rows.insert(job=job.pk, run=job.run, attempt=job.attempt, role=role)
+        attempt_rows.insert(job=job.pk, run=job.run, attempt=job.attempt, launch=launch, role=role)
 
 
 def _close_ranks(job: Job, now: datetime) -> None:

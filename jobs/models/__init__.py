@@ -3,6 +3,7 @@
 Postgres guards the invariants declared here.
 """
 
+from .attempt import Attempt
 from .job import Job, JobEvent, new_uid
 from .output import AttemptFailure, LogBudget, LogSegment, MetricChunk, MetricRollup, RollupPosition
 from .querysets import JobQuerySet, failed_with, in_order
@@ -10,6 +11,7 @@ from .replica import Rank, RankState, Replica
 from .webhook import Delivery, Webhook
 
 __all__ = [
+    "Attempt",
     "AttemptFailure",
     "Delivery",
     "Job",

@@ -7,7 +7,9 @@ ADMITTED and `wait_reason`, the reconciler every other phase, the reconciler and
 """
 
 import secrets
+from typing import Any
 
+from django.apps import apps
 from django.conf import settings
 from django.db import models
 from django.db.models import Q
@@ -244,6 +246,16 @@ class JobEvent(models.Model):
     attempt = models.PositiveIntegerField(default=0)
     message = models.TextField(blank=True)
     user = models.ForeignKey(User, models.SET_NULL, null=True, related_name="+")
+    launch = models.ForeignKey(
+        "jobs.Attempt", models.CASCADE, null=True, related_name="+", db_index=False, help_text="the row of its attempt"
+    )
 
     class Meta:
         ordering = ["id"]
+
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        """Point to the row of its attempt, where there is one."""
+        if self.launch_id is None and self.attempt:
+            rows = apps.get_model("jobs", "Attempt").objects.filter(job=self.job_id, number=self.attempt)
+            self.launch_id = rows.values_list("pk", flat=True).first()
+        super().save(*args, **kwargs)

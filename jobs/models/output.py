@@ -121,6 +121,9 @@ class AttemptFailure(models.Model):
 
     job = models.ForeignKey("jobs.Job", models.CASCADE, related_name="attempt_failures")
     attempt = models.PositiveIntegerField()
+    launch = models.ForeignKey(
+        "jobs.Attempt", models.CASCADE, null=True, related_name="+", db_index=False, help_text="the row of its attempt"
+    )
     rank = models.PositiveIntegerField(null=True, help_text="none where a replica failed before it had ranks")
     replica = models.CharField(max_length=40, blank=True)
     exit_code = models.IntegerField(null=True)

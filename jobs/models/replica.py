@@ -21,6 +21,9 @@ class Replica(models.Model):
 
     job = models.ForeignKey(Job, models.CASCADE, related_name="replicas")
     attempt = models.PositiveIntegerField()
+    launch = models.ForeignKey(
+        "jobs.Attempt", models.CASCADE, null=True, related_name="+", db_index=False, help_text="the row of its attempt"
+    )
     role = models.CharField(max_length=20)
     index = models.PositiveIntegerField()
     incarnation = models.PositiveIntegerField(default=0, db_default=0, help_text="how often its place was given anew")

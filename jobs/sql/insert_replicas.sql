@@ -5,6 +5,7 @@
 -- Parameters:
 --   job        bigint  id of the job
 --   attempt    int
+--   launch     bigint  id of the attempt's row
 --   role       text
 --   prefix     text    of the replicas' names, to which the index is added
 --   replicas   int     how many
@@ -13,5 +14,5 @@
 --   {columns}   columns of jobs_replica
 --   {defaults}  a parameter for each column that is not named here
 INSERT INTO jobs_replica ({columns})
-SELECT %(job)s, %(attempt)s, %(role)s, number, %(prefix)s || number, {defaults}
+SELECT %(job)s, %(attempt)s, %(launch)s, %(role)s, number, %(prefix)s || number, {defaults}
 FROM generate_series(0, %(replicas)s - 1) AS number

@@ -66,7 +66,7 @@ class KubernetesCluster(View):
     def __init__(self, *, agent: Path = AGENT, clock: Callable[[], float] = time.time, **options: Any):
         access, site = read_options(options)
         super().__init__(Api(access), site, clock=clock)
-        self.control_url = site.control_url
+        self.control_url, self.namespace = site.control_url, site.namespace
         self._agent_file = agent
         self.launcher: AttemptLauncher | None = None
         self._asked: dict[Key, DeletionRequest] = {}

@@ -57,7 +57,7 @@ class LocalCluster:
     MOUNTS = HAS_LOGS = SEPARATES = FINDS_BY_NAME = MAKES_PODS = False
     HAS_NODES = True  # one, and its GPUs are counted
     OPERATORS: frozenset[str] = frozenset()
-    shape = ReplicaShape()
+    shape, namespace = ReplicaShape(), ""
 
     def __init__(
         self,

@@ -1,9 +1,11 @@
 """A second tasks process of an installation, and checks of logs and the database."""
 
 import contextlib
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import psycopg
 
@@ -14,13 +16,15 @@ LATE = "this visit was late"  # jobs/control/reconciler.py
 
 
 @contextlib.contextmanager
-def second_tasks(installation: RunningInstallation) -> Iterator["subprocess.Popen[bytes]"]:
-    """Another tasks process of the same installation, as larger installations have."""
+def second_tasks(installation: RunningInstallation, checkout: Path = ROOT) -> Iterator["subprocess.Popen[bytes]"]:
+    """Another tasks process of the same installation, as larger installations have; of another release by `checkout`."""
     quiet = ("--without-gossip", "--without-mingle", "--without-heartbeat", "-l", "WARNING", "-n", "second@%h")
+    path = os.pathsep.join([str(checkout), str(checkout / "client")])
     with open(installation.folder / "logs/tasks-2.log", "ab") as log:
         process = subprocess.Popen(
-            [sys.executable, *TASKS, *quiet], env=installation.muster.env, cwd=ROOT, stdout=log, stderr=log
-        )
+            [sys.executable, *TASKS, *quiet], env={**installation.muster.env, "PYTHONPATH": path}, cwd=checkout, stdout=log,
+            stderr=log,
+        )  # fmt: skip
     try:
         yield process
     finally:
