@@ -19,12 +19,13 @@ from common.telemetry import measures
 from jobs import frameworks, history, trust
 from jobs.core import exits, lease, volumes
 from jobs.core.agent_identity import AgentIdentity
+from jobs.core.failure_kinds import Kind
 from jobs.core.lifecycle import ON_CLUSTER, TERMINAL, JobView, Phase, Step, StopReason, after, applied
 from jobs.core.plan import Plan
 from jobs.core.replacement import GONE, Key, unconfirmed
 from jobs.core.verdict import ENDED, ReplicaState, Seen
 from jobs.ingest.agent_tokens import attempt_key, issue
-from jobs.models import Attempt, Delivery, Job, JobEvent, Rank, RankState, Replica
+from jobs.models import Attempt, AttemptFailure, Delivery, Job, JobEvent, Rank, RankState, Replica
 from jobs.webhooks import courier, outbox
 from jobs.webhooks.events import WebhookEvent
 from queues.models import Queue
@@ -191,10 +192,22 @@ def _view(job: Job) -> JobView:
         applied_at=job.applied_at,
         running_since=job.running_at,
         start_timeout_seconds=spec.start_timeout_seconds,
+        no_place_before=_no_place_before(job),
         deadline_seconds=spec.deadline_seconds,
         roles=job.role_views,
         places=elastic_rows.of(job),
     )
+
+
+def _no_place_before(job: Job) -> str:
+    """Return why the attempt before found no place until its start timed out; empty if it ended otherwise."""
+    if job.phase != Phase.STARTING or job.attempt < 2:
+        return ""
+    last = Attempt.objects.filter(job=job, number__lt=job.attempt).order_by("-number").only("reason", "number").first()
+    if last is None or last.reason != StopReason.START_TIMEOUT:
+        return ""
+    verdicts = AttemptFailure.objects.filter(job=job, attempt=last.number, kind=Kind.NO_PLACE)
+    return verdicts.values_list("headline", flat=True).first() or ""
 
 
 def _lease(job: Job) -> lease.Lease:

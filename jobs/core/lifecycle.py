@@ -13,6 +13,7 @@ A job leaves the cluster only through STOPPING, and its stop reason decides the 
 a row or a cluster: `decide(view, seen, now)` gets all three.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -20,7 +21,7 @@ from enum import StrEnum
 
 from . import replacement
 from .replacement import Key, ReplicaPlace
-from .verdict import ReplicaSeen, ReplicaState, RoleView, Seen, Verdict, is_up, verdict, who_runs
+from .verdict import NO_PLACE, ReplicaSeen, ReplicaState, RoleView, Seen, Verdict, is_up, verdict, who_runs
 
 
 class Phase(StrEnum):
@@ -94,6 +95,7 @@ STEPS = frozenset(
 
 SAFETY_TICK = timedelta(seconds=5)  # a doorbell may be lost; a visit this much later is guaranteed
 STOP_TICK = timedelta(seconds=0.5)  # while objects are removed, visit again soon: quota is held until they are gone
+MOST_COMPARED = 120  # characters of a reason; the one before may have been shortened in its middle
 FREE_STARTS = 5  # attempts that ended on a taken port before any rank started cost no retry, this many times
 
 
@@ -118,6 +120,7 @@ class JobView:
     applied_at: datetime | None = None  # when the cluster confirmed this attempt's creation, None before
     running_since: datetime | None = None
     start_timeout_seconds: int = 300
+    no_place_before: str = ""  # why the attempt before this one found no place until its start timed out
     deadline_seconds: int | None = None
     roles: tuple[RoleView, ...] = ()
     places: Mapping[Key, ReplicaPlace] = field(
@@ -323,8 +326,28 @@ def _too_late(view: JobView, seen: Seen, now: datetime) -> Step | None:
         return _stop(StopReason.DEADLINE, f"ran longer than its deadline of {limit} s", is_failure=True)
     waited = now - view.phase_since
     if view.phase is Phase.STARTING and seen.is_fresh and waited > timedelta(seconds=view.start_timeout_seconds):
+        if again := _no_place_again(view, seen):
+            return again
         return _stop(StopReason.START_TIMEOUT, f"not all replicas were running within {view.start_timeout_seconds} s")
     return None
+
+
+def _no_place_again(view: JobView, seen: Seen) -> Step | None:
+    """End a job whose start found no place twice for the same reason: it would hold its quota for nothing, without end."""
+    if not view.no_place_before:
+        return None
+    for one in seen.replicas:
+        _, found, reason = one.reason.partition(f"{NO_PLACE}: ")
+        if found and one.state is ReplicaState.PENDING and _same(reason, view.no_place_before):
+            words = f"{NO_PLACE} in two starts of {view.start_timeout_seconds} s: {one.role}-{one.index}: {reason}"
+            return _stop(StopReason.FAILED, words, is_failure=True)
+    return None
+
+
+def _same(reason: str, before: str) -> bool:
+    """Whether both say the same but for numbers, which change with what else the nodes run."""
+    plain, plain_before = (re.sub(r"\d+", "#", text) for text in (reason, before))
+    return plain[:MOST_COMPARED] in plain_before
 
 
 def _completed(view: JobView) -> str:

@@ -27,6 +27,7 @@ ENDED = frozenset({ReplicaState.SUCCEEDED, ReplicaState.FAILED, ReplicaState.LOS
 _UP = frozenset({ReplicaState.RUNNING, ReplicaState.SUCCEEDED})
 # Requested ends, as agent/replica.py names them: no failures.
 ASKED_FOR = frozenset({"stopped on request", "stopped by the control plane"})
+NO_PLACE = "no place for it"  # how the reason of a replica begins that no node takes
 PORT_TAKEN = "port taken"  # a replica's reason: nothing ran, the rendezvous port was in use
 
 

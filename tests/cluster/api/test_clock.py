@@ -7,6 +7,7 @@ import pytest
 from django.utils import timezone
 
 from jobs import services
+from jobs.control import judgement
 from jobs.control.reconciler import visit
 from jobs.control.scheduler import schedule
 from jobs.control.store import DjangoStore
@@ -30,7 +31,10 @@ class Later(Life):
     def until(self, job: Job, *phases: Phase) -> Job:
         def there() -> Job | None:
             schedule()
-            visit(job.pk, store=DjangoStore(), clusters=lambda _: self.cluster, clock=self.clock, owner="test")
+            visit(
+                job.pk, store=DjangoStore(), clusters=lambda _: self.cluster, clock=self.clock, owner="test",
+                judge=judgement.judge,
+            )  # fmt: skip
             job.refresh_from_db()
             return job if job.phase in phases else None
 
@@ -71,6 +75,25 @@ def test_a_gang_that_exceeds_its_start_timeout_releases_its_quota_and_is_retried
         body = {"spec": {"containers": [{"name": "replica", "image": "x:1"}]}}
         assert place.admin.patch(place.path("pods", life.pod(job, index)), headers=IMAGE, json=body).status_code == 200
     life.until(job, Phase.RUNNING)
+
+
+def test_a_job_that_finds_no_place_twice_for_the_same_reason_fails_with_it(place, people, queue):
+    life = Later(place, queue, people.owner, NODE_SELECTOR={"rig/group": "nowhere"})
+    job = life.submit_only(start_timeout_seconds=300)
+    for attempt in (1, 2):
+        until(
+            lambda attempt=attempt: (
+                life.until(job, *Phase).attempt == attempt and str(place.pods()).count("Unschedulable") == 2
+            )
+        )
+        life.ahead += 301
+    life.until(job, Phase.FAILED)
+    assert job.message.startswith("no place for it in two starts of 300 s: worker-0: 0 of ")
+    assert [(one.outcome, one.reason) for one in job.attempts.all()] == [
+        ("queued", "start_timeout"),
+        ("failed", "failed"),
+    ]
+    assert job.attempt_failures.get(attempt=2).kind == "no_place" and place.pods() == {}
 
 
 def test_the_watch_removes_the_tombstone_of_a_finished_job_after_its_time(place, people, queue):

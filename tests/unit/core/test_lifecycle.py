@@ -151,6 +151,34 @@ def test_a_deadline_counts_from_running():
     assert decide(late, seen("running", "running"), at(61)).reason is StopReason.DEADLINE
 
 
+NO_GPU = "no place for it: 0 of 9 nodes fit: 9 without enough free nvidia.com/gpu; ask for less, or wait"
+
+
+@pytest.mark.parametrize(
+    ("before", "reason", "ends"),
+    [
+        (f"worker-1: {NO_GPU.replace('9', '12')}", NO_GPU, StopReason.FAILED),  # other numbers, the same reason
+        ("", NO_GPU, StopReason.START_TIMEOUT),
+        ("worker-1: no place for it: 0 of 9 nodes fit: 9 without enough free memory", NO_GPU, StopReason.START_TIMEOUT),
+        (f"worker-1: {NO_GPU}", "", StopReason.START_TIMEOUT),
+        (f"worker-1: {NO_GPU}", "its image is being pulled", StopReason.START_TIMEOUT),
+    ],
+)
+def test_a_start_that_found_no_place_twice_for_the_same_reason_fails_with_it(before, reason, ends):
+    slow = view("starting", attempt=2, start_timeout_seconds=30, no_place_before=before)
+    found = seen("running", "pending", as_of=30)
+    late = replace(found, replicas=(found.replicas[0], replace(found.replicas[1], reason=reason)))
+    assert decide(slow, late, at(29)).to is None
+    step = decide(slow, late, at(31))
+    assert step.reason is ends
+    if ends is StopReason.FAILED:
+        assert (
+            step.message
+            == f"no place for it in two starts of 30 s: worker-1: {NO_GPU.removeprefix('no place for it: ')}"
+        )
+        assert step.is_failure and LANDS_ON[ends] is Phase.FAILED
+
+
 def test_a_start_timeout_is_not_applied_while_the_view_is_stale():
     slow = view("starting", start_timeout_seconds=30)
     assert decide(slow, seen("running", "pending"), at(31)).reason is StopReason.START_TIMEOUT

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from agent.pod_entry import CAN_NOT_START
+from jobs.core.verdict import NO_PLACE
 
 from ..api.objects import condition, get, items, text, whole, words
 
@@ -48,11 +49,11 @@ def no_place(message: str) -> str:
     """Shorten the scheduler's summary: "0/9 nodes are available: 9 Insufficient nvidia.com/gpu."."""
     found = _AVAILABLE.match(message)
     if found is None:
-        return f"no place for it: {message}"
+        return f"{NO_PLACE}: {message}"
     fit, count, rest = found.groups()
     parts = [_plainly(part) for part in re.split(r", (?=\d+ )", rest)]
     hint = "; ask for less, or wait until other work ends" if " Insufficient " in f" {rest}" else ""
-    return f"no place for it: {fit} of {count} nodes fit: {', '.join(parts)}{hint}"
+    return f"{NO_PLACE}: {fit} of {count} nodes fit: {', '.join(parts)}{hint}"
 
 
 def why_failed(thing: Any, end: Any) -> str:
