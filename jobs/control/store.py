@@ -112,7 +112,7 @@ class DjangoStore:
 
     def plan(self, held: Held) -> Plan:
         """Return the launch plan. Raises Refused for an attempt that must not begin."""
-        job = Job.objects.select_related("queue", "team").get(pk=held.job)
+        job = Job.objects.select_related("queue", "team", "user").get(pk=held.job)
         is_new = held.view.applied_at is None
         if is_new and (problem := trust.problem(job.job_spec, job.queue)):
             raise Refused(f"another team now has a queue on its machine: {problem}")
@@ -161,7 +161,7 @@ def plan_of(job: Job, attempt: int) -> Plan:
     return Plan(
         job.run, attempt, roles, spec.framework, env=env, secrets=secrets, grace_seconds=spec.grace_seconds,
         start_timeout_seconds=spec.start_timeout_seconds,
-        team=job.team.name, volumes=volumes.mounts(spec.volumes), resource=job.queue.resource, node_slots=job.queue.gpus_per_node,
+        team=job.team.name, job=job.name, user=job.user.username, volumes=volumes.mounts(spec.volumes), resource=job.queue.resource, node_slots=job.queue.gpus_per_node,
         has_code=job.workspace_id is not None, incarnations=incarnations,
     )  # fmt: skip
 

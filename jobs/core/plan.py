@@ -126,6 +126,8 @@ class Plan:
     start_timeout_seconds: int = 300
     shared_folder: str = ""  # the job's own folder, kept across attempts
     team: str = ""  # the owner of the volumes
+    job: str = ""  # its name
+    user: str = ""
     resource: str = ""  # the resource of which each process takes one, by its name in the queue
     node_slots: int = 0  # how many of them a node of the queue has; 0: not known
     volumes: Mapping[str, str] = field(default_factory=dict)  # name to mount path, empty for the cluster's choice

@@ -16,6 +16,15 @@ OWNER = PREFIX + "owner"  # the owner's UID, so that one delete of the collectio
 SEALED = PREFIX + "sealed"  # on a Service: the attempt of this name is closed for good
 AGENT = PREFIX + "agent"  # on the agent's ConfigMap: its hash
 
+JOB, USER = (
+    PREFIX + "job",
+    PREFIX + "user",
+)  # for people: the job's name, and who submitted it, as far as labels take it
+# Labels by which people, and programs that only look, find the pods of a job in other systems. None is one by which a
+# controller adopts or deletes pods: `operator-name` of Kubeflow's above all.
+_ELSEWHERE = ("torchrun.ai/job-name", "torchrun-job-name", "kubetorch.com/service", "training.kubeflow.org/job-name")
+_TYPE, _NUMBER = "training.kubeflow.org/replica-type", "training.kubeflow.org/replica-index"
+
 # What others set: a StatefulSet on its pods, and Monarch's operator on those of a mesh.
 POD_INDEX, MESH = "apps.kubernetes.io/pod-index", "monarch.pytorch.org/mesh-name"
 
@@ -84,6 +93,19 @@ def of_role(run: str, attempt: int, role: str, *, owner: str) -> dict[str, str]:
 def of_replica(run: str, attempt: int, role: str, index: int, incarnation: int = 0, *, owner: str) -> dict[str, str]:
     anew = {INCARNATION: str(incarnation)} if incarnation else {}
     return {**of_role(run, attempt, role, owner=owner), INDEX: str(index), **anew}
+
+
+def for_people(job: str, user: str, *, role: str, index: int | None = None) -> dict[str, str]:
+    """Return labels that only serve to find pods; without an index for pods whose number Muster does not give."""
+    if not job:
+        return {}
+    found = {JOB: job, **dict.fromkeys(_ELSEWHERE, job), _TYPE: role, USER: _as_value(user)}
+    return found if index is None else {**found, _NUMBER: str(index)}
+
+
+def _as_value(text: str) -> str:
+    """Return what is nearest to it among the values of labels: an address keeps its letters, `ann@example.org` is ann-example.org."""
+    return re.sub(r"[^A-Za-z0-9_.-]", "-", text)[:63].strip("-_.")
 
 
 def selector(wanted: Mapping[str, str]) -> str:

@@ -195,6 +195,7 @@ def pod(plan: Plan, role: Role, index: int, *, site: Site, owner: str, agent: st
             **_annotations(role, site),
             "labels": {
                 **shape_of(role, site).labels,
+                **labels.for_people(plan.job, plan.user, role=role.name, index=index),
                 **_resolved(role.labels, plan, role, index=index, site=site),
                 **labels.of_replica(plan.run, plan.attempt, role.name, index, incarnation, owner=owner),
             },
@@ -216,8 +217,9 @@ def mesh(plan: Plan, role: Role, *, site: Site, owner: str, agent: str, takes_te
         **_pod_spec(plan, role, site=site, env=_mesh_environment(plan, role, site), config=config, agent=agent),
     }
     own = labels.of_role(plan.run, plan.attempt, role.name, owner=owner)
+    people = labels.for_people(plan.job, plan.user, role=role.name)
     same = {name: value for name, value in role.labels.items() if isinstance(value, str)}
-    metadata = {**_annotations(role, site), "labels": {**shape_of(role, site).labels, **same, **own}}
+    metadata = {**_annotations(role, site), "labels": {**shape_of(role, site).labels, **people, **same, **own}}
     return {
         "apiVersion": MESH_VERSION,
         "kind": "MonarchMesh",

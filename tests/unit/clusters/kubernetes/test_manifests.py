@@ -89,6 +89,7 @@ def pod(plan: Plan, index: int = 1, site: Site = SITE, role: int = 0) -> manifes
         ),
         ("pod-of-a-whole-node", lambda: pod(a_plan(resource="gpu", node_slots=4))),
         ("pod-of-a-whole-node-beside-a-head", lambda: pod(with_a_head(), 1, GPUS, role=1)),
+        ("pod-with-names-for-people", lambda: pod(a_plan(job="gpt-small", user="ann@example.org"))),
         ("pod-with-a-shape-of-its-own", lambda: pod(a_plan(roles=(SHAPED,), resource="gpu"), site=FULL)),
         ("pod-of-a-master", lambda: pod(with_a_master(), 0, GPUS)),
         ("pod-beside-a-master", lambda: pod(with_a_master(), 1, GPUS, role=1)),
@@ -250,3 +251,27 @@ def test_pods_are_unprivileged_and_mount_no_service_account_token(plan):
 def test_malformed_labels_name_no_replica(thing):
     found = labels.replica_of(thing)
     assert found is None or DNS_LABEL.match(labels.pod(found.run, found.attempt, found.role, found.index))
+
+
+# By which controllers select pods that they adopt, count or delete (training-operator, Volcano, Kueue, JobSet, KubeRay).
+ADOPTING = {
+    "training.kubeflow.org/operator-name", "operator-name", "job-name", "controller-uid", "batch.kubernetes.io/job-name",
+    "volcano.sh/job-name", "kueue.x-k8s.io/managed", "jobset.sigs.k8s.io/jobset-name", "ray.io/cluster",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("framework", sorted(frameworks.REGISTRY))
+def test_no_pod_has_a_label_by_which_another_controller_would_take_it_over(framework):
+    sent = {"command": "python train.py", "framework": framework, "nodes": 2}
+    described = a_plan(roles=frameworks.roles(parse(sent, options=OPTIONS)), job="gpt-small", user="ann")
+    for number, role in enumerate(described.roles):
+        found = pod(described, 0, role=number)["metadata"]["labels"]
+        assert not ADOPTING & set(found)
+        assert found["muster.dev/job"] == found["torchrun.ai/job-name"] == found["kubetorch.com/service"] == "gpt-small"
+        assert (found["training.kubeflow.org/replica-type"], found["muster.dev/user"]) == (role.name, "ann")
+
+
+@given(st.text(max_size=150))
+def test_any_name_of_a_user_is_a_label(user):
+    found = labels.for_people("job", user, role="worker", index=0)[labels.USER]
+    assert re.fullmatch(r"([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?", found)
