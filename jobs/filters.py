@@ -26,6 +26,10 @@ class JobFilters(Filters):
         help_text="why its newest attempt failed: one or several kinds (docs/verdicts.md), separated by commas",
     )
 
+    image = CharFilter(
+        "spec__image", lookup_expr="icontains", strip=False, max_length=200, help_text="part of the name of its image"
+    )
+
     def by_phase(self, jobs: JobQuerySet, _: str, words: list[str]) -> JobQuerySet:
         match words:
             case ["active"]:

@@ -184,7 +184,9 @@ def _context(request: HtmxRequest) -> Values:
         "kinds": AttemptFailure.KINDS,
         "phases": list(Phase),  # a template would call the class
         "since": SINCE,
-        "has_more_filters": any(asked.get(name) for name in ("team", "user", "phase", "since", "kind", "silent")),
+        "has_more_filters": any(
+            asked.get(name) for name in ("team", "user", "phase", "since", "kind", "silent", "image")
+        ),
         "is_filtered": any(value for name, value in asked.items() if name != "show"),
     }
 

@@ -43,6 +43,7 @@ def _phases(ctx: click.Context, param: click.Parameter, value: str | None) -> st
     metavar="KIND",
     help="Only jobs with this kind of failure (several with commas): user_code, data, host_memory, ...",
 )
+@click.option("--image", metavar="TEXT", help="Only jobs whose image's name has this in it.")
 @click.option("--active", "is_active", is_flag=True, help="Only jobs that have not ended; same as --phase active.")
 @limited(20)
 @click.option("--all", "is_all", is_flag=True, help="Show all, without a limit.")

@@ -32,13 +32,15 @@ class Jobs(Session):
         team: str | None = None,
         user: str | None = None,
         kind: str | None = None,
+        image: str | None = None,
         limit: int | None = None,
     ) -> AsyncIterator[Job]:
         """List jobs, newest first; `phase` is one, several separated by commas, or `active` or `finished`.
 
-        `kind` is how their newest attempt failed (docs/verdicts.md).
+        `kind` is how their newest attempt failed (docs/verdicts.md), `image` a part of the name of their image.
         """
         asked: dict[str, Any] = {"phase": phase, "queue": queue, "name": name, "team": team, "user": user, "kind": kind}
+        asked["image"] = image
         return self._items(page("/jobs", parse=Job.parse, **asked, limit=page_size(limit)), limit=limit)
 
     async def job(self, ref: JobRef) -> Job:

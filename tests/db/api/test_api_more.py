@@ -279,3 +279,16 @@ def test_a_job_returns_the_fields_of_its_pods_and_a_plan_those_of_each_role(api,
     assert {name: job[name] for name in pod} == {**pod, "tolerations": tolerated}
     plain = api.post("/jobs", SENT).json()
     assert (plain["image"], plain["node_selector"], plain["tolerations"], plain["roles"]) == ("", {}, [], {})
+
+
+def test_jobs_are_filtered_by_a_part_of_their_image(api, client, people, on_pods):
+    mine, other, none = (
+        api.post("/jobs", {**SENT, **more}).json()["id"]
+        for more in ({"image": "registry.example/nlp/train:2.9"}, {"image": "registry.example/vision:1"}, {})
+    )
+    assert [one["id"] for one in api.get("/jobs?image=NLP/train").json()["results"]] == [mine]
+    assert [one["id"] for one in api.get("/jobs?image=registry.example").json()["results"]] == [other, mine]
+    client.force_login(people.owner)
+    page = client.get("/jobs?image=vision").text
+    assert f"/jobs/{other}" in page and f"/jobs/{mine}" not in page and f"/jobs/{none}" not in page
+    assert 'value="vision"' in page

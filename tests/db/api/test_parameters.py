@@ -17,7 +17,7 @@ def api(client, people):
 @pytest.mark.parametrize(
     ("path", "name", "known"),
     [
-        ("/jobs?limt=5", "limt", "known are after, kind, limit, name"),
+        ("/jobs?limt=5", "limt", "known are after, image, kind, limit, name"),
         ("/jobs/{job}?attempt=1", "attempt", "it has none"),
         ("/jobs/{job}/logs?ranks=1", "ranks", "attempt, cursor, limit, rank, replica, tail"),
         ("/jobs/{job}/ranks?page=2", "page", "known are"),
