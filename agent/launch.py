@@ -65,8 +65,10 @@ def resolve(
     return Refusal(NOT_FOUND, f"command not found: {command[0]}{why or _hint(command[0], code=code)}")
 
 
-def no_folder(working_dir: str) -> str:
+def no_folder(working_dir: str, path: str) -> str:
     """Return why a command cannot start where it should."""
+    if closed := obstacle(os.path.join(path, "inside")):
+        return f"cannot start in {working_dir}{closed}; or correct working_dir"
     where = "on this machine or in this image" if working_dir.startswith("/") else "in the workspace"
     return f"no such folder {where}: {working_dir}; correct working_dir"
 

@@ -191,8 +191,8 @@ class Replica:
         env = launch.environment(self._spec, folder=self._folder, pyz=pyz, address=self._ranks.address)
         framework = frameworks.get(self._spec.framework)
         start = self._spec.start(self._folder.code)
-        if not os.path.isdir(start):
-            return failed(launch.no_folder(self._spec.working_dir), exit_code=launch.USAGE_ERROR)
+        if not os.path.isdir(start) or not os.access(start, os.X_OK):
+            return failed(launch.no_folder(self._spec.working_dir, start), exit_code=launch.USAGE_ERROR)
         words = launch.resolve(self._spec.command, framework=framework, env=env, code=start)
         if isinstance(words, launch.Refusal):
             return failed(words.reason, exit_code=words.exit_code)

@@ -44,6 +44,20 @@ def notes(*, sent: Mapping[str, Any], queue: Queue, workspace: Workspace | None)
     return [f"the command was given as one word with spaces; it is split as a shell would: {words}{unless}"]
 
 
+def is_folder_of(workspace: Workspace | None) -> Callable[[str], bool]:
+    """Return a predicate: whether the code has a folder of this path; True where there is no code to look at."""
+
+    def is_folder(path: str) -> bool:
+        if workspace is None:
+            return True
+        begins = posixpath.normpath(path) + "/"
+        with contextlib.suppress(DamagedStore, InvalidInput):  # reported where the code is needed
+            return begins == "./" or any(entry.path.startswith(begins) for entry in entries(workspace))
+        return True
+
+    return is_folder
+
+
 def is_file_of(workspace: Workspace | None) -> Callable[[str], bool]:
     """Return a predicate: whether the code has a file of this path. The file list is read only if needed."""
 

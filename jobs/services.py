@@ -39,6 +39,7 @@ from .control import job_secrets, scheduler
 
 KEY_FIELD = "Idempotency-Key"
 KEY_LENGTH = 80
+MOST_DEFAULTS = 100
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,7 @@ def resolve(*, queue: Queue, sent: Mapping[str, Any], workspace: Workspace | Non
     spec = frameworks.check(spec, given)
     _check_volumes(spec, queue)
     _check_image(spec, queue)
+    _check_working_dir(spec, workspace)
     webhooks.check_names(spec.notify, team=queue.team)
     if problem := trust.problem(spec, queue):
         raise InvalidSpec(problem)
@@ -206,7 +208,9 @@ def _placement(roles: Sequence[Role], spec: JobSpec, queue: Queue) -> clusters.P
     problems += [
         problem
         for role in roles
-        if (problem := pod_fields.shm_problem(merge(cluster.shape, role.shape), f"roles.{role.name}.shm"))
+        # What the cluster's own settings allow for /dev/shm may well be more than a small role's memory.
+        if role.shape.shm
+        and (problem := pod_fields.shm_problem(merge(cluster.shape, role.shape), f"roles.{role.name}.shm"))
     ]
     return replace(found, problem=_as_given(problems[0], spec) if problems else None)
 
@@ -218,6 +222,18 @@ def _as_given(problem: Problem, spec: JobSpec) -> Problem:
         return problem
     names = (f"{kind}_{parts[2]}" for kind in (parts[1], "host"))  # meshes have names of their own, and one size
     return replace(problem, field=next((name for name in names if name in spec.options), parts[2]))
+
+
+def _check_working_dir(spec: JobSpec, workspace: Workspace | None) -> None:
+    """Refuse a folder that is not in the job's code; what an image has, nobody knows here."""
+    named = [("working_dir", spec.working_dir)]
+    named += [(f"roles.{name}.working_dir", one.get("working_dir", "")) for name, one in spec.roles.items()]
+    is_folder = command_words.is_folder_of(workspace)
+    for field, path in named:
+        if path and not path.startswith("/") and not is_folder(path):
+            raise InvalidSpec(
+                Problem(field, path, "is no folder of the job's code; correct it, or omit it to start at its top")
+            )
 
 
 def _check_image(spec: JobSpec, queue: Queue) -> None:
@@ -250,6 +266,28 @@ def _check_volumes(spec: JobSpec, queue: Queue) -> None:
                 f"${volume_variable(name)}",
             )
         )  # fmt: skip
+
+
+def queue_defaults(queue: Queue, defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Return fields for the jobs of a queue, checked like a job's own; None or an empty text leaves a field to the job.
+
+    Raises InvalidInput with every problem.
+    """
+    given = {name: value for name, value in defaults.items() if value not in (None, "")}
+    if len(given) > MOST_DEFAULTS:
+        raise InvalidInput(Problem("defaults", len(given), f"has at most {MOST_DEFAULTS} fields"))
+    found, problems = {}, []
+    for name, value in given.items():
+        try:
+            found[name] = frameworks.default(name, value)
+        except InvalidInput as error:
+            problems += [Problem(f"defaults.{one.field}", one.value, one.message) for one in error.problems]
+    if "image" in found and not clusters.backend(queue.cluster).MAKES_PODS:
+        words = f"cannot be used on cluster {queue.cluster}, which starts processes of one machine; remove it"
+        problems.append(Problem("defaults.image", found["image"], words))
+    if problems:
+        raise InvalidInput(*problems)
+    return found
 
 
 def cancel(*, job: Job, by: User, is_now: bool = False) -> Job:

@@ -10,7 +10,7 @@ _SUFFIXES = {
     **{name: Fraction(1000) ** power for power, name in enumerate("kMGTPE", 1)},
     **{f"{name}i": Fraction(1024) ** power for power, name in enumerate("KMGTPE", 1)},
 }  # fmt: skip
-_FORM = re.compile(r"(\d{1,20}(?:\.\d{1,20})?|\.\d{1,20})(n|u|m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?")
+_FORM = re.compile(r"(\d{1,20}(?:\.\d{1,20})?|\.\d{1,20})(n|u|m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?", re.ASCII)
 # How people write them elsewhere: with blanks, a B behind, or letters of the other case.
 _WRITTEN = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGTPE]?)(i?)(B|BYTES?)?", re.IGNORECASE)
 _CORES = re.compile(r"(\d+(?:\.\d+)?)\s*(cores?|cpus?|vcpus?)", re.IGNORECASE)
@@ -18,6 +18,7 @@ _CORES = re.compile(r"(\d+(?:\.\d+)?)\s*(cores?|cpus?|vcpus?)", re.IGNORECASE)
 CPU, MEMORY = "cpu", "memory"
 EXAMPLES = {CPU: "8 or 500m", MEMORY: "32Gi"}
 MOST_CORES = 100_000
+MOST_NUMBER = 10**18  # that is given as a number
 LEAST_BYTES, MOST_BYTES = 2**20, 2**60
 
 
@@ -32,7 +33,8 @@ def parse(value: Any, kind: str) -> str:
 
     Raises ValueError with what is wrong and what to write, as the end of a sentence that begins with the field.
     """
-    if (isinstance(value, float) and math.isfinite(value)) or (isinstance(value, int) and not isinstance(value, bool)):
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if is_number and abs(value) < MOST_NUMBER and math.isfinite(value):
         value = f"{value:f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
     remedy = f"use a Kubernetes quantity such as {EXAMPLES[kind]}"
     if not isinstance(value, str):

@@ -55,8 +55,10 @@ def make(
     return queue
 
 
-def change(*, queue: Queue, by: User | None, reason: str = "", **values: Any) -> Queue:
-    """Change a queue's quota, whether it is open, or its description. `reason` goes to the audit.
+def change(
+    *, queue: Queue, by: User | None, reason: str = "", defaults: Mapping[str, Any] | None = None, **values: Any
+) -> Queue:
+    """Change a queue's quota, whether it is open, its description or its `defaults` (`set_defaults`). `reason` goes to the audit.
 
     Jobs keep their slots, even beyond a lower quota. Beyond the team's ceiling a platform administrator raises that too;
     for others it is InvalidInput.
@@ -67,6 +69,8 @@ def change(*, queue: Queue, by: User | None, reason: str = "", **values: Any) ->
         raise InvalidInput(*problems)
     with transaction.atomic():
         _lock(queue.team)
+        if defaults is not None:
+            set_defaults(queue=queue, by=by, defaults=defaults)
         row = Queue.objects.select_for_update(of=("self",), no_key=True).select_related("team").get(pk=queue.pk)
         before = described(row)
         _assign(row, values)

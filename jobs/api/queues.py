@@ -11,9 +11,11 @@ from rest_framework.views import APIView
 
 from accounts import members
 from accounts.models import Team, User
+from accounts.permissions import Act, require
 from common.errors import InvalidInput, Problem
 from common.http.rest import Paging, listed
 from jobs.analysis.usage import over_quota_warning, with_use
+from jobs.services import queue_defaults
 from queues import services
 from queues.models import Queue, Resource
 from queues.readable import readable_queues
@@ -23,13 +25,16 @@ class QueueSerializer(serializers.ModelSerializer[Queue]):
     team = serializers.CharField(source="team.name")
     slots = serializers.IntegerField(source="nominal", help_text="how many processes may hold a slot at once")
     used = serializers.IntegerField(help_text="slots held by jobs now")
+    defaults = serializers.DictField(
+        child=serializers.JSONField(), help_text="fields that its jobs have unless they say otherwise"
+    )
     notice = serializers.SerializerMethodField(help_text="a warning about the queue's current state, or empty")
 
     class Meta:
         model = Queue
         fields = (
             "id", "name", "team", "cluster", "resource", "nominal", "slots", "used", "gpus_per_node", "description",
-            "is_open", "notice",
+            "is_open", "notice", "defaults",
         )  # fmt: skip
         read_only_fields = fields
 
@@ -51,6 +56,10 @@ class QueueChange(QueueFields):
     reason = serializers.CharField(
         required=False, allow_blank=True, max_length=200, help_text="recorded in the audit log"
     )
+    defaults = serializers.DictField(
+        child=serializers.JSONField(allow_null=True), required=False,
+        help_text="fields that its jobs have unless they say otherwise (GET /job-fields), in place of those of today",
+    )  # fmt: skip
 
 
 class NewQueue(QueueFields):
@@ -78,8 +87,11 @@ class QueueViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.Ge
 
     @extend_schema(request=QueueChange, responses=QueueSerializer)
     def partial_update(self, request: Request, name: str) -> Response:
-        queue = self.get_object()
-        return self._queue(services.change(queue=queue, by=_user(request), **_sent(QueueChange, request)))
+        queue, user, sent = self.get_object(), _user(request), _sent(QueueChange, request)
+        require(user, Act.MANAGE, queue.team)
+        if "defaults" in sent:
+            sent["defaults"] = queue_defaults(queue, sent["defaults"])
+        return self._queue(services.change(queue=queue, by=user, **sent))
 
     def _queue(self, queue: Queue, status: int = 200) -> Response:
         row = with_use(Queue.objects.filter(pk=queue.pk).select_related("team")).get()

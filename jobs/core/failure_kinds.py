@@ -161,7 +161,7 @@ _REASONS: tuple[tuple[Kind, Certainty, re.Pattern[str]], ...] = (
     )),
     (Kind.IMPORT_ERROR, Certainty.SURE, _any(r"^\w{1,40} is not installed here: ")),
     (Kind.CONFIG, Certainty.SURE, _any(
-        r"^command not found", r"^no such folder (in the workspace|on this machine)", r"can ?not start \S", r"executable file not found", r"CreateContainerConfigError", r"is not executable",
+        r"^command not found", r"^no such folder (in the workspace|on this machine)", r"^cannot start in \S", r"can ?not start \S", r"executable file not found", r"CreateContainerConfigError", r"is not executable",
         r"permission denied",
     )),
     (Kind.CONFIG, Certainty.LIKELY, _any(r"^the container can ?not be created", r"^the replica can ?not start")),

@@ -1,5 +1,7 @@
 """The fields of a job that describe its pods, for all roles or for one: rows of the table, their checks, and the shape. Pure."""
 
+import contextlib
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -9,25 +11,30 @@ from queues import quantities
 from queues.shape import ReplicaShape, of_resources
 
 # A reference as registries know it: host, path, tag and digest (distribution/reference).
+_HOST = r"[a-zA-Z0-9](?:[a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?"
 _COMPONENT = r"[a-z0-9]+(?:(?:\.|__?|-+)[a-z0-9]+)*"
 _IMAGE = re.compile(
-    rf"(?=.{{1,512}}\Z)(?:[a-zA-Z0-9][a-zA-Z0-9.-]*(?::[0-9]{{1,5}})?/)?{_COMPONENT}(?:/{_COMPONENT})*"
+    rf"(?=.{{1,512}}\Z)(?:{_HOST}(?:\.{_HOST})*(?::[0-9]{{1,5}})?/)?{_COMPONENT}(?:/{_COMPONENT})*"
     r"(?::[A-Za-z0-9_][A-Za-z0-9._-]{0,127})?(?:@sha256:[0-9a-f]{64})?\Z"
 )
-_DNS = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?\Z")
+_DNS = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*\Z")
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?\Z")
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _TOLERATION = {"key": str, "operator": str, "value": str, "effect": str, "tolerationSeconds": int}
+_OWN_TAINTS = ("node-role.kubernetes.io/", "node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
 MOST = 50  # entries of one field
 MOST_ROLES = 100
 MOST_ANNOTATION = 16 * 1024  # characters
+MOST_ANNOTATIONS = 128 * 1024  # characters of all keys and values together; Kubernetes takes 256 KiB
+MOST_SECONDS = 10**9
 MOST_PATH = 255
 
 # By these, controllers of a cluster find pods that they take over or delete, and Muster its own.
 _TAKEN_LABELS = ("operator-name", "controller-uid", "job-name", "pod-template-hash", "controller-revision-hash")
 _TAKEN_DOMAINS = (
-    "muster.dev", "kubernetes.io", "k8s.io", "kubeflow.org", "ray.io", "monarch.pytorch.org", "run.ai", "volcano.sh",
-    "torchrun.ai", "kubetorch.com", "cncf.io",
+    "muster.dev", "kubernetes.io", "k8s.io", "x-k8s.io", "kubeflow.org", "ray.io", "monarch.pytorch.org", "run.ai",
+    "volcano.sh", "kai.scheduler", "torchrun.ai", "kubetorch.com", "cncf.io", "istio.io", "linkerd.io", "amazonaws.com",
+    "workload.identity", "azure.com", "gke.io", "projectcalico.org", "cilium.io", "ovn.org", "vault.hashicorp.com",
 )  # fmt: skip
 _FREE = ("cluster-autoscaler.kubernetes.io/safe-to-evict", "app.kubernetes.io/part-of", "app.kubernetes.io/component")
 
@@ -61,8 +68,11 @@ def parse_roles(value: Any, problems: list[Problem]) -> dict[str, dict[str, Any]
     if value in (None, "", {}):
         return {}
     example = 'such as {"head": {"cpu": "4", "memory": "16Gi"}}'
-    if not isinstance(value, Mapping) or len(value) > MOST_ROLES:
+    if not isinstance(value, Mapping):
         problems.append(Problem("roles", value, f"must map names of roles to their fields, {example}"))
+        return {}
+    if len(value) > MOST_ROLES:
+        problems.append(Problem("roles", len(value), f"has at most {MOST_ROLES} roles"))
         return {}
     found = {}
     for role, given in value.items():
@@ -70,11 +80,32 @@ def parse_roles(value: Any, problems: list[Problem]) -> dict[str, dict[str, Any]
             problems.append(Problem(f"roles.{role}", given, f"must map fields to values, {example}"))
             continue
         problems += [
-            Problem(f"roles.{role}.{name}", given[name], f"is not a field of a role; known are {', '.join(_READERS)}")
-            for name in sorted(set(map(str, given)) - set(_READERS))
+            Problem(f"roles.{role}.{name}", None, f"is not a field of a role; known are {', '.join(_READERS)}")
+            for name in sorted(str(name) for name in given if name not in _READERS)
         ]
         if fields := parse(given, problems, prefix=f"roles.{role}."):
             found[role] = fields
+    return found
+
+
+def over(
+    below: Mapping[str, Any], above: Mapping[str, Any], problems: list[Problem], *, prefix: str = ""
+) -> dict[str, Any]:
+    """Return a job's fields over its queue's: the sum of two layers, as `queues.shape.merge` makes it."""
+    found = {**below, **above}
+    for name in ("labels", "annotations"):
+        if name in below and name in above:
+            found[name] = {**below[name], **above[name]}
+    if "tolerations" in below and "tolerations" in above:
+        more = [one for one in above["tolerations"] if one not in below["tolerations"]]
+        found["tolerations"] = [*below["tolerations"], *more]
+    if "node_selector" in below and "node_selector" in above:
+        found["node_selector"] = {**above["node_selector"], **below["node_selector"]}
+        problems += [
+            Problem(f"{prefix}node_selector.{key}", value, f"is {given} for every job of this queue; remove it")
+            for key, value in above["node_selector"].items()
+            if (given := below["node_selector"].get(key, value)) != value
+        ]
     return found
 
 
@@ -93,6 +124,14 @@ def shape(given: Mapping[str, Any]) -> ReplicaShape:
         annotations=given.get("annotations", {}),
         working_dir=given.get("working_dir", ""),
     )
+
+
+def roles_over(below: Mapping[str, Any], above: Mapping[str, Any], problems: list[Problem]) -> dict[str, Any]:
+    """Return `roles` of a job over those of its queue."""
+    return {
+        role: over(below.get(role, {}), above.get(role, {}), problems, prefix=f"roles.{role}.")
+        for role in {**below, **above}
+    }
 
 
 def shm_problem(whole: ReplicaShape, field: str) -> Problem | None:
@@ -143,7 +182,7 @@ def _check_free(key: str, value: Any) -> None:
     if key in _FREE:
         return
     if key in _TAKEN_LABELS or any(domain == one or domain.endswith(f".{one}") for one in _TAKEN_DOMAINS):
-        words = "belongs to Muster or to a controller of the cluster, which would take the pod over; choose another key"
+        words = "belongs to Muster or to a controller of the cluster, which would act on the pod; choose another key"
         raise Wrong(words, at=key, value=value)
 
 
@@ -168,6 +207,8 @@ def _annotations(value: Any) -> dict[str, str]:
         _check_free(key, text)
         if not isinstance(text, str) or len(text) > MOST_ANNOTATION or "\0" in text:
             raise Wrong(f"must be text of at most {MOST_ANNOTATION} characters; quote numbers", at=key, value=text)
+    if sum(len(key) + len(text) for key, text in pairs.items()) > MOST_ANNOTATIONS:
+        raise Wrong(f"have more than {MOST_ANNOTATIONS} characters together; remove some")
     return dict(pairs)
 
 
@@ -176,33 +217,48 @@ def _tolerations(value: Any) -> list[dict[str, Any]]:
     items = [value] if isinstance(value, str | Mapping) else value
     if not isinstance(items, list | tuple) or len(items) > MOST:
         raise Wrong(f'must be a list of at most {MOST} taints, such as ["gpu=true:NoSchedule"]')
-    return [_of_text(one) if isinstance(one, str) else _of_object(one) for one in items]
+    found = []
+    for number, one in enumerate(items):
+        try:
+            found.append(_of_text(one) if isinstance(one, str) else _of_object(one))
+        except Wrong as error:
+            raise Wrong(str(error), at=error.at or str(number), value=_short(one)) from error
+    return found
+
+
+def _short(value: Any) -> str:
+    text = value if isinstance(value, str) else repr(value)
+    return text if len(text) <= 100 else f"{text[:100]}…"
 
 
 def _of_text(text: str) -> dict[str, Any]:
     taint, colon, effect = text.strip().partition(":")
     key, equals, value = taint.partition("=")
     found = {"key": key, "operator": "Equal" if equals else "Exists", **({"value": value} if equals else {})}
-    return _of_object({**found, **({"effect": effect} if colon else {})}, text)
+    return _of_object({**found, **({"effect": effect} if colon else {})})
 
 
-def _of_object(given: Any, shown: Any = None) -> dict[str, Any]:
-    shown = given if shown is None else shown
+def _of_object(given: Any) -> dict[str, Any]:
     if not isinstance(given, Mapping) or not all(
         name in _TOLERATION and type(value) is _TOLERATION[name] for name, value in given.items()
     ):
-        raise Wrong(f"{shown} is no toleration; use {', '.join(_TOLERATION)}, or text such as gpu=true:NoSchedule")
+        raise Wrong(f"is no toleration; use {', '.join(_TOLERATION)}, or text such as gpu=true:NoSchedule")
+    if str(given.get("key", "")).startswith(_OWN_TAINTS):
+        raise Wrong("is a taint by which the cluster keeps jobs off nodes of its own, or off broken ones; remove it")
     if not given.get("key"):
-        raise Wrong(f"{shown} has no key; a job tolerates the taints that it names, not all of them")
-    _check_key(given["key"], shown)
+        raise Wrong("has no key; a job tolerates the taints that it names, not all of them")
+    _check_label(given["key"], given.get("value", ""))
     if given.get("operator", "Equal") not in ("Equal", "Exists"):
-        raise Wrong(f"{shown} has an unknown operator; use Equal or Exists")
+        raise Wrong("has an unknown operator; use Equal or Exists")
     if given.get("operator") == "Exists" and given.get("value"):
-        raise Wrong(f"{shown} has a value, which Exists does not compare; remove it, or use Equal")
+        raise Wrong("has a value, which Exists does not compare; remove it, or use Equal")
     if given.get("effect") and given["effect"] not in _EFFECTS:
-        raise Wrong(f"{shown} has an unknown effect; use {', '.join(_EFFECTS)}, or none for all of them")
-    if "tolerationSeconds" in given and given.get("effect") != "NoExecute":
-        raise Wrong(f"{shown} has tolerationSeconds, which only the effect NoExecute has")
+        raise Wrong(f"has an unknown effect; use {', '.join(_EFFECTS)}, or none for all of them")
+    seconds = given.get("tolerationSeconds")
+    if seconds is not None and (given.get("effect") != "NoExecute" or not 0 <= seconds <= MOST_SECONDS):
+        raise Wrong(
+            f"has tolerationSeconds, which only the effect NoExecute has, and which are from 0 to {MOST_SECONDS}"
+        )
     return dict(given)
 
 
@@ -215,7 +271,7 @@ def _priority_class(value: Any) -> str:
 
 
 def _working_dir(value: Any) -> str:
-    if not isinstance(value, str) or not value.isprintable() or len(value.encode()) > MOST_PATH:
+    if not isinstance(value, str) or not value.strip() or not value.isprintable() or len(value.encode()) > MOST_PATH:
         raise Wrong(f"must be a path of at most {MOST_PATH} bytes, such as examples/mnist")
     if ".." in value.split("/"):
         raise Wrong("leads out of the job's code; write it without ..")
@@ -242,6 +298,15 @@ def taint(toleration: Mapping[str, Any]) -> str:
     key = str(toleration.get("key") or "every taint")
     value = f"={toleration['value']}" if toleration.get("value") else ""
     return key + value + (f":{toleration['effect']}" if toleration.get("effect") else "")
+
+
+def written(toleration: Mapping[str, Any]) -> str:
+    """Return a toleration as its taint is written, or as an object where that would say something else."""
+    text = taint(toleration)
+    with contextlib.suppress(Wrong):
+        if _of_text(text) == toleration:
+            return text
+    return json.dumps(toleration)
 
 
 def without_effect(given: Iterable[str]) -> list[str]:

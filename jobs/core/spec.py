@@ -129,9 +129,10 @@ def parse(
     _refuse_doubled(values["env"], secrets, problems)
     values["secrets"] = tuple(sorted(secrets))
     values["volumes"] = volumes.parse(data.get("volumes", ()), problems)
-    values |= pod_fields.parse(data, problems)
+    below, roles_below = (defaults or {}), pod_fields.parse_roles((defaults or {}).get("roles"), problems)
+    values |= pod_fields.over(pod_fields.parse(below, problems), pod_fields.parse(asked, problems), problems)
     values["tolerations"] = tuple(values.get("tolerations", ()))
-    values["roles"] = pod_fields.parse_roles(data.get("roles"), problems)
+    values["roles"] = pod_fields.roles_over(roles_below, pod_fields.parse_roles(asked.get("roles"), problems), problems)
     _take_name(data.get("name", ""), values, problems)
     values["notify"] = _webhooks(data.get("notify", ()), problems)
     values["framework"] = framework

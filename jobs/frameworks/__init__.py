@@ -8,14 +8,14 @@ import importlib
 import pkgutil
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Protocol
+from typing import Any, Protocol
 
-from common.errors import InvalidSpec, Problem
+from common.errors import InvalidInput, InvalidSpec, Problem
 from jobs.core import pod_fields
-from jobs.core.fields import Field
+from jobs.core.fields import FIELDS, Field
 from jobs.core.plan import Role
-from jobs.core.spec import JobSpec
-from queues.shape import merge
+from jobs.core.spec import JobSpec, parse
+from queues.shape import conflicts, merge
 
 
 class Framework(Protocol):
@@ -61,6 +61,10 @@ OPTIONS: Mapping[str, Mapping[str, Field]] = {
 }
 
 
+# What a job cannot take from its queue: its own name and command, and what is encrypted or given by a user each time.
+NO_DEFAULT = frozenset({"name", "command", "secrets", "env"})
+
+
 def get(name: str) -> Framework:
     if name not in REGISTRY:
         raise InvalidSpec(Problem("framework", name, f"is unknown; choose one of {', '.join(sorted(REGISTRY))}"))
@@ -77,8 +81,20 @@ def check(spec: JobSpec, given: frozenset[str]) -> JobSpec:
     found += framework.problems(spec)
     if not found:
         known = [role.name for role in framework.roles(spec)]
-        words = f"is no role of this job; known are {', '.join(known)}"
-        found = [Problem(f"roles.{name}", None, words) for name in sorted(set(spec.roles) - set(known))]
+        has = f"it has {' and '.join(known)}" if len(known) < 3 else f"it has {', '.join(known)}"
+        found = [
+            Problem(f"roles.{name}", name, f"is no role of this job; {has}")
+            for name in sorted(set(spec.roles) - set(known))
+        ]
+        found += [
+            Problem(
+                f"roles.{name}.node_selector.{key}",
+                wanted,
+                f"is {given} for all roles of this job; remove one of the two",
+            )
+            for name, own in spec.roles.items()
+            for key, (wanted, given) in conflicts(pod_fields.shape(spec.pod), pod_fields.shape(own)).items()
+        ]
     if found:
         raise InvalidSpec(*found)
     return spec
@@ -91,3 +107,24 @@ def roles(spec: JobSpec) -> tuple[Role, ...]:
         replace(role, shape=merge(everywhere, role.shape, pod_fields.shape(spec.roles.get(role.name, {}))))
         for role in get(spec.framework).roles(spec)
     )
+
+
+def default(name: str, value: Any) -> Any:
+    """Return a queue's default of a field as a job would have it. Raises InvalidInput for an unknown field or a wrong value."""
+    theirs = [framework for framework, own in OPTIONS.items() if name in own]
+    if name in NO_DEFAULT or not (name in FIELDS or theirs):
+        known = sorted({*FIELDS, *(one for own in OPTIONS.values() for one in own)} - NO_DEFAULT)
+        raise InvalidInput(
+            Problem(name, value, f"is not a field that a queue can give its jobs; known are {', '.join(known)}")
+        )
+    sent = {"command": ["true"], **({"framework": theirs[0]} if theirs else {}), name: value}
+    try:
+        spec = parse(sent, options=OPTIONS)
+        get(spec.framework)
+    except InvalidSpec as error:
+        mine = [problem for problem in error.problems if problem.field.partition(".")[0] == name]
+        if mine:
+            raise InvalidInput(*mine) from error
+        return value  # complete only together with other fields, such as retry_on with max_retries
+    found = spec.options[name] if theirs else getattr(spec, name, value)
+    return list(found) if isinstance(found, tuple) else found

@@ -213,8 +213,15 @@ class SubmitForm(forms.Form):
     def clean_annotations(self) -> dict[str, str]:
         return _variables(self.cleaned_data["annotations"])
 
-    def clean_tolerations(self) -> list[str]:
-        return str(self.cleaned_data["tolerations"]).replace(",", " ").split()
+    def clean_tolerations(self) -> list[Any]:
+        """Parse taints, and lines with an object, as a repeated job may have them."""
+        found: list[Any] = []
+        for line in str(self.cleaned_data["tolerations"]).splitlines():
+            try:
+                found += [yaml_input.parse(line)] if line.lstrip().startswith("{") else line.replace(",", " ").split()
+            except ValueError as error:
+                raise forms.ValidationError(str(error)) from error
+        return found
 
     def clean_roles(self) -> Any:
         """Parse YAML; what it should be, the table of a job's fields knows."""
@@ -320,6 +327,6 @@ def from_job(job: Job) -> dict[str, Any]:
             for name in ("env", *POD_PAIRS)
         },
         **{field.name: job.spec.get(field.name, "") for field in POD_TEXTS},
-        "tolerations": " ".join(map(pod_fields.taint, job.spec.get("tolerations", []))),
+        "tolerations": "\n".join(map(pod_fields.written, job.spec.get("tolerations", []))),
         "roles": yaml.safe_dump(job.spec["roles"], sort_keys=False) if job.spec.get("roles") else "",
     }

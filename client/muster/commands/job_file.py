@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -28,6 +29,7 @@ class _AsWritten(yaml.SafeLoader):
     }
 
 
+MOST_DEPTH, MOST_NUMBER = 50, 10**18
 # Fields whose values are text: a program's arguments and its environment.
 _TEXTS = ("command", "env", "node_selector", "labels", "annotations")
 
@@ -83,7 +85,24 @@ def _checked(name: str, value: Any, *, source: str) -> Any:
         return _env(value, source=source)
     if name in ("secrets", "volumes", "notify", "env_file"):
         return tuple(str(item) for item in (value if isinstance(value, list) else [value]))
-    return value
+    return _sendable(name, value, source=source)
+
+
+def _sendable(name: str, value: Any, *, source: str, depth: int = 0) -> Any:
+    """Return a value that can be sent. Raises JobFileError for what JSON has not: dates, NaN, a value within itself."""
+    if depth > MOST_DEPTH:
+        raise JobFileError(f"{source}: {name} is nested more than {MOST_DEPTH} levels deep, or within itself")
+    if isinstance(value, dict):
+        for key in value:
+            if not isinstance(key, str):
+                raise JobFileError(f"{source}: {name} has the key {key}, which is no text; put it in quotes")
+        return {key: _sendable(f"{name}.{key}", one, source=source, depth=depth + 1) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_sendable(name, one, source=source, depth=depth + 1) for one in value]
+    is_number = isinstance(value, (int, float)) and abs(value) < MOST_NUMBER and math.isfinite(value)
+    if value is None or is_number or isinstance(value, str):
+        return value
+    raise JobFileError(f"{source}: {name} has a value that is neither text nor a usual number; put it in quotes")
 
 
 def _command(value: Any, *, source: str) -> str | list[str]:

@@ -31,7 +31,7 @@ def _env(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) ->
     return {name: value for name, _, value in pairs}
 
 
-def _set(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, Any]:
+def set_fields(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, Any]:
     """Parse NAME=VALUE; a value is read as in a job file, so `[a, b]` is a list."""
     return {name: job_value(name, text, source="--set") for name, text in _env(ctx, param, values).items()}
 
@@ -65,7 +65,7 @@ OPTIONS: tuple[Callable[[Any], Any], ...] = (
                  help="Label that nodes must have; may be repeated."),
     click.option("--toleration", "tolerations", metavar="K=V:EFFECT", multiple=True,
                  help="Taint of nodes to tolerate; may be repeated."),
-    click.option("--working-dir", metavar="DIR", help="Where the command starts, within the code."),
+    click.option("--working-dir", metavar="DIR", help="Where the command starts: a folder of the code, or absolute."),
     click.option("--retries", "max_retries", metavar="N", type=COUNT_OR_NONE,
                  help="Retry up to N times after failures."),
     click.option("--notify", metavar="NAME", multiple=True,
@@ -76,7 +76,7 @@ OPTIONS: tuple[Callable[[Any], Any], ...] = (
                  help="Seconds that the processes get to exit before they are killed."),
     click.option("--start-timeout", "start_timeout_seconds", metavar="S", type=COUNT,
                  help="Requeue the job if it has not started after S seconds."),
-    click.option("--set", "more", metavar="NAME=VALUE", multiple=True, callback=_set,
+    click.option("--set", "more", metavar="NAME=VALUE", multiple=True, callback=set_fields,
                  help="Set any job field that the server supports (`muster fields` lists them); may be repeated."),
 )  # fmt: skip
 
@@ -90,11 +90,11 @@ def job_options(command: F) -> F:
 def job_fields(file: str | None, *, flags: dict[str, Any]) -> dict[str, Any]:
     """Return the fields of a job from its file and the options. Raises UsageError where a required one is missing."""
     more = flags.pop("more")
-    fields = merged(read_job(_content(file), source=file) if file else {}, flags=more)
+    fields = merged(read_job(content(file), source=file) if file else {}, flags=more)
     fields = merged(fields, flags=flags)  # an option of its own wins over --set
     env: dict[str, str] = {}
     for source in fields.pop("env_file", ()):
-        env.update(read_env(_content(source), source=source, here=os.environ))
+        env.update(read_env(content(source), source=source, here=os.environ))
     env.update(fields.get("env", {}))
     fields = {**fields, "env": env} if env else fields
     if not fields.get("queue"):
@@ -118,7 +118,7 @@ def check_known(fields: dict[str, Any], *, client: Client) -> None:
         raise JobFileError(f"{unknown[0]} is not a job field; the fields are {', '.join(sorted(known))}")
 
 
-def _content(path: str) -> str:
+def content(path: str) -> str:
     try:
         return sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
     except OSError as error:

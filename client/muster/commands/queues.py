@@ -6,6 +6,8 @@ from typing import Any
 
 import click
 
+from muster.commands.job_file import read_job
+from muster.commands.job_options import content, set_fields
 from muster.commands.output import Output, reading
 from muster.commands.session import open_client, queue_names
 from muster.jobs.models import Queue
@@ -46,13 +48,28 @@ def show(*, queue: str, output: Output) -> None:
 @click.option("--gpus-per-node", metavar="N", type=click.IntRange(min=0), help="GPUs per machine.")
 @click.option("--open/--close", "is_open", default=None, help="Whether the queue accepts jobs.")
 @click.option("--description", metavar="TEXT", help="Description of the queue.")
+@click.option(
+    "--default",
+    "defaults",
+    metavar="NAME=VALUE",
+    multiple=True,
+    callback=set_fields,
+    help="Field that its jobs have unless they say otherwise; an empty value removes it; may be repeated.",
+)
+@click.option(
+    "--from-file", "file", metavar="DEFAULTS.YAML", help="Replace all defaults by the job fields in this file."
+)
 @click.option("--reason", metavar="TEXT", help="Reason, recorded in the audit log.")
 @reading
-def set_queue(*, queue: str, output: Output, **fields: Any) -> None:
+def set_queue(*, queue: str, output: Output, defaults: dict[str, Any], file: str | None, **fields: Any) -> None:
     """Change a queue (administrators of its team only)."""
-    if all(value is None for name, value in fields.items() if name != "reason"):
-        raise click.UsageError("nothing to change: give --slots, --gpus-per-node, --open, --close or --description")
+    if not defaults and file is None and all(value is None for name, value in fields.items() if name != "reason"):
+        words = "--slots, --gpus-per-node, --open, --close, --description, --default or --from-file"
+        raise click.UsageError(f"nothing to change: give {words}")
     with open_client() as client:
+        if file is not None or defaults:
+            before = read_job(content(file), source=file) if file is not None else client.queue(queue).defaults
+            fields["defaults"] = {**before, **defaults}
         found = client.set_queue(queue, **fields)
     output.item(found, ident=found.name, lines=lambda: _about(found))
 
@@ -133,6 +150,7 @@ def _about(queue: Queue) -> list[str]:
         "used": f"{queue.used} of {queue.nominal}",
         "per node": f"{queue.gpus_per_node} GPUs" if queue.gpus_per_node else "",
         "state": "open" if queue.is_open else "closed",
+        "defaults": ", ".join(f"{name}={value}" for name, value in sorted(queue.defaults.items())),
         "notice": queue.notice,
     }
     return [f"{name:<9} {printable(text)}" for name, text in facts.items() if text]

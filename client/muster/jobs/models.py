@@ -217,6 +217,7 @@ class Queue(Model):
     is_open: bool = True
     description: str = ""
     notice: str = ""  # what a user should know about the quota now
+    defaults: Mapping[str, Any] = mapping()  # fields that its jobs have unless they say otherwise
     raw: Json = unchanged()
 
 

@@ -5,33 +5,11 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from common.errors import InvalidSpec
-from jobs import frameworks
-from jobs.core.fields import FIELDS
-from jobs.core.spec import parse
+from common import yaml_input
+from common.errors import InvalidInput
+from jobs.services import queue_defaults
 from queues.models import Queue
 from queues.services import set_defaults
-
-# What a job cannot take from its queue: its own name and command, and what is encrypted or given by a user each time.
-NEVER = frozenset({"name", "command", "secrets", "env"})
-
-
-def checked(name: str, value: str) -> Any:
-    """Return the value as a job would have it. Raises CommandError for an unknown field or a wrong value."""
-    theirs = [framework for framework, own in frameworks.OPTIONS.items() if name in own]
-    if name in NEVER or not (name in FIELDS or theirs):
-        known = sorted({*FIELDS, *(one for own in frameworks.OPTIONS.values() for one in own)} - NEVER)
-        raise CommandError(f"{name} is not a field that a queue can give its jobs; known are {', '.join(known)}")
-    sent = {"command": ["true"], **({"framework": theirs[0]} if theirs else {}), name: value}
-    try:
-        spec = parse(sent, options=frameworks.OPTIONS)
-        frameworks.get(spec.framework)
-    except InvalidSpec as error:
-        mine = [problem for problem in error.problems if problem.field == name]
-        if mine:
-            raise CommandError(f"{name}: {mine[0]}") from error
-        return value  # complete only together with other fields, such as retry_on with max_retries
-    return spec.options[name] if theirs else getattr(spec, name, value)
 
 
 class Command(BaseCommand):
@@ -51,10 +29,13 @@ class Command(BaseCommand):
             name, equals, value = word.partition("=")
             if not equals:
                 raise CommandError(f"{word}: give NAME=VALUE, such as mesh_launcher=MonarchMesh")
-            if value:
-                defaults[name] = checked(name, value)
-            else:
-                defaults.pop(name, None)
-        queue = set_defaults(queue=queue, by=None, defaults=defaults)
+            try:
+                defaults[name] = yaml_input.parse(value) if value.startswith(("{", "[")) else value
+            except ValueError as error:
+                raise CommandError(f"{name} {error}") from error
+        try:
+            queue = set_defaults(queue=queue, by=None, defaults=queue_defaults(queue, defaults))
+        except InvalidInput as error:
+            raise CommandError("; ".join(str(one).removeprefix("defaults.") for one in error.problems)) from error
         defaults_text = ", ".join(f"{name}={value}" for name, value in sorted(queue.defaults.items())) or "none"
         self.stdout.write(f"defaults of queue {queue.name}: {defaults_text}")

@@ -83,3 +83,10 @@ def test_a_plan_shows_the_cluster_s_settings_below_the_job_s(lab):
     found = services.preview(user=lab.user, queue=lab.queue, sent={**SENT, "cpu": "4"})
     (role,) = found.roles
     assert (role.shape.image, role.shape.limits) == ("registry.example/train:1", {"memory": "8Gi", "cpu": "4"})
+
+
+def test_what_the_cluster_allows_for_shared_memory_bounds_no_small_role(lab, small):
+    clusters.get(lab.queue.cluster).shape = ReplicaShape(image="x:1", shm="8Gi")
+    services.submit(user=lab.user, queue=lab.queue, sent={**SENT, "memory": "4Gi"})
+    with pytest.raises(InvalidSpec, match="shm: is more than memory 4Gi"):
+        services.submit(user=lab.user, queue=lab.queue, sent={**SENT, "memory": "4Gi", "shm": "6Gi"})

@@ -1,9 +1,11 @@
 """Fields that a queue gives its jobs: set by the server's operator, checked like a job's own, and audited."""
 
+import html
+
 import pytest
 from django.core.management import CommandError, call_command
 
-from accounts.models import AuditEntry
+from accounts.models import AuditEntry, Membership, Role
 from common.errors import InvalidSpec
 from jobs import services
 
@@ -68,8 +70,8 @@ def test_a_cluster_without_operators_refuses_their_objects(queue):
     [
         (["grace_seconds=soon"], "grace_seconds: .*must be a whole number"),
         (["mesh_launcher=helm"], "mesh_launcher: .*use pods or MonarchMesh"),
-        (["colour=red"], "colour is not a field that a queue can give its jobs; known are annotations,"),
-        (["command=true"], "command is not a field that a queue can give"),
+        (["colour=red"], "colour: is not a field that a queue can give its jobs; known are annotations,"),
+        (["command=true"], "command: is not a field that a queue can give"),
         (["grace_seconds"], "grace_seconds: give NAME=VALUE"),
     ],
 )
@@ -84,3 +86,83 @@ def test_what_no_job_could_have_is_refused_and_nothing_is_changed(queue, words, 
 def test_an_unknown_queue_is_named_beside_those_that_exist(queue):
     with pytest.raises(CommandError, match=f"no queue nowhere; there are {queue.name}"):
         set_defaults("nowhere")
+
+
+POD = {
+    "image": "registry.example/nlp/train:2.9",
+    "memory": "64Gi",
+    "node_selector": {"pool": "a100"},
+    "tolerations": ["spot"],
+}
+
+
+@pytest.fixture
+def team_admin(people, team):
+    Membership.objects.filter(user=people.owner, team=team).update(role=Role.ADMIN)
+    return people.owner
+
+
+@pytest.mark.django_db
+def test_a_team_admin_sets_what_the_pods_of_its_jobs_are_and_submitted_jobs_keep_theirs(
+    client, team_admin, on_pods, lab
+):
+    before = lab.submit()
+    client.force_login(team_admin)
+    path = f"/api/v1/queues/{on_pods.name}"
+    answer = client.patch(path, {"defaults": POD, "slots": 7}, content_type="application/json")
+    assert (answer.status_code, answer.json()["slots"]) == (200, 7)
+    kept = {**POD, "tolerations": [{"key": "spot", "operator": "Exists"}]}
+    assert client.get(path).json()["defaults"] == kept
+    on_pods.refresh_from_db()
+    lab.queue = on_pods
+    assert (lab.submit().spec["image"], lab.submit(image="mine:1").spec["image"]) == (POD["image"], "mine:1")
+    before.refresh_from_db()
+    assert "image" not in before.spec
+    assert AuditEntry.objects.filter(act="queue.change").count() == 2
+    assert client.patch(path, {"defaults": {}}, content_type="application/json").json()["defaults"] == {}
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("who", ["teammate", "viewer", "stranger"])
+def test_nobody_else_changes_them(client, people, queue, who):
+    client.force_login(getattr(people, who))
+    answer = client.patch(f"/api/v1/queues/{queue.name}", {"defaults": POD}, content_type="application/json")
+    assert answer.status_code in (403, 404)
+    client.post(f"/queues/{queue.name}", {"act": "defaults", "defaults": "memory: 64Gi"})
+    queue.refresh_from_db()
+    assert queue.defaults == {}
+
+
+@pytest.mark.django_db
+def test_every_wrong_default_is_named_and_nothing_of_the_change_is_kept(client, team_admin, queue):
+    client.force_login(team_admin)
+    sent = {
+        "slots": 3,
+        "defaults": {"memory": "512GB", "labels": {"muster.dev/run": "x"}, "command": "true", "gpuz": 1},
+    }
+    answer = client.patch(f"/api/v1/queues/{queue.name}", sent, content_type="application/json")
+    assert answer.status_code == 422
+    assert [one["field"] for one in answer.json()["errors"]] == [
+        "defaults.memory", "defaults.labels.muster.dev/run", "defaults.command", "defaults.gpuz",
+    ]  # fmt: skip
+    queue.refresh_from_db()
+    assert (queue.nominal, queue.defaults) == (8, {})
+
+
+@pytest.mark.django_db
+def test_the_queue_s_page_sets_them_from_yaml_and_shows_what_is_wrong(client, team_admin, people, queue):
+    client.force_login(team_admin)
+    path = f"/queues/{queue.name}"
+    for text, words in (
+        ("memory: 512GB", "write 512Gi"),
+        ("a: &x 1", "has an anchor"),
+        ("- 1", "must be fields of a job"),
+    ):
+        page = client.post(path, {"act": "defaults", "defaults": text})
+        assert page.status_code == 422 and words in page.text and text in html.unescape(page.text)
+    assert client.post(path, {"act": "defaults", "defaults": "memory: 64Gi\npriority: 5\n"}).status_code == 302
+    queue.refresh_from_db()
+    assert queue.defaults == {"memory": "64Gi", "priority": 5}
+    assert "memory: 64Gi" in client.get(path).text
+    client.force_login(people.viewer)
+    assert "memory: 64Gi" in client.get(path).text

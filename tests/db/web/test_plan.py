@@ -121,7 +121,7 @@ def test_the_job_of_such_a_form_has_these_fields_and_its_page_and_a_repeated_for
     again = owner.get(f"/jobs/new?from={job.pk}")
     form = again.context["form"]
     wanted = {name: form[name].value() for name in POD}
-    assert wanted == {**POD, "roles": "worker:\n  memory: 16Gi\n"}
+    assert wanted == {**POD, "roles": "worker:\n  memory: 16Gi\n", "tolerations": "spot\ngpu=true:NoSchedule"}
 
 
 def test_what_has_no_effect_on_a_machine_s_processes_is_noted_and_an_image_is_refused(owner, queue):
@@ -138,8 +138,14 @@ def test_what_has_no_effect_on_a_machine_s_processes_is_noted_and_an_image_is_re
         ("memory", "512GB", "is not understood; write 512Gi"),
         ("node_selector", "pool", "line 1 has no ="),
         ("labels", "muster.dev/run=x", "belongs to Muster"),
+        ("roles", "worker: {1: 2}", "has the key 1, which is no text"),
+        ("roles", "worker: {cpu: 2020-01-01}", "is not understood"),
+        ("roles", "worker: {cpu: 0x" + "f" * 5000 + "}", "is not understood"),
+        ("roles", 'worker: {annotations: {a: "\\ud800"}}', "has a character that no text may have"),
+        ("tolerations", '{"key": "a", "value": "\\u0000"}', "has a character that no text may have"),
+        ("tolerations", "spot\nb:Never", "has an unknown effect"),
         ("roles", "worker: &a {cpu: 1}", "has an anchor or alias in line 1"),
-        ("roles", "head: {cpu: 1}", "is no role of this job; known are worker"),
+        ("roles", "head: {cpu: 1}", "is no role of this job; it has worker"),
     ],
 )
 def test_a_wrong_field_of_pods_is_shown_at_its_place(owner, on_pods, queue, field, value, words):

@@ -94,6 +94,26 @@ def test_an_invalid_job_file_is_an_error_that_names_the_place(text: str, sentenc
     assert sentence in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (
+            "roles: {worker: {cpu: .nan}}",
+            "job.yaml: roles.worker.cpu has a value that is neither text nor a usual number",
+        ),
+        ("roles: {worker: {image: 2020-01-01}}", "roles.worker.image has a value that is neither text"),
+        ("roles: &a [*a]", "roles is nested more than 50 levels deep, or within itself"),
+        ("roles: &r {worker: *r}", "levels deep, or within itself"),
+        ("roles: {worker: {1: 2}}", "roles.worker has the key 1, which is no text; put it in quotes"),
+        ("roles: {worker: {cpu: 0x" + "f" * 5000 + "}}", "roles.worker.cpu has a value that is neither"),
+    ],
+)
+def test_what_cannot_be_sent_is_named_with_its_place(text: str, sentence: str) -> None:
+    with pytest.raises(JobFileError) as caught:
+        read_job(text, source="job.yaml")
+    assert sentence in str(caught.value)
+
+
 @given(st.text())
 def test_no_text_makes_the_parser_raise_another_error(text: str) -> None:
     with contextlib.suppress(JobFileError):

@@ -1,5 +1,7 @@
 """The fields of a job's pods: what is taken, and what is refused at which path with which way out."""
 
+import json
+
 import pytest
 
 from common.errors import InvalidSpec
@@ -67,7 +69,7 @@ def test_a_role_s_own_fields_win_over_those_of_all_roles_and_of_its_framework():
 
 def test_a_role_that_the_job_does_not_have_is_refused_with_those_it_has():
     assert problems_of({"framework": "ray", "roles": {"haed": {"cpu": "1"}}}) == [
-        ("roles.haed", "is no role of this job; known are head, worker")
+        ("roles.haed", "is no role of this job; it has head and worker")
     ]
 
 
@@ -88,18 +90,32 @@ def test_a_role_that_the_job_does_not_have_is_refused_with_those_it_has():
         ({"node_selector": {"a": "b c"}}, "node_selector.a", "is not the value of a label"),
         ({"node_selector": {f"k{number}": "v" for number in range(60)}}, "node_selector", "has at most 50 entries"),
         ({"labels": {"muster.dev/run": "7-abc"}}, "labels.muster.dev/run", "belongs to Muster"),
-        ({"labels": {"operator-name": "training-operator"}}, "labels.operator-name", "would take the pod over"),
+        ({"labels": {"operator-name": "training-operator"}}, "labels.operator-name", "would act on the pod"),
         ({"labels": {"training.kubeflow.org/job-name": "x"}}, "labels.training.kubeflow.org/job-name", "belongs to"),
         ({"labels": {"monarch.pytorch.org/mesh-name": "x"}}, "labels.monarch.pytorch.org/mesh-name", "belongs to"),
         ({"annotations": {"k8s.v1.cni.cncf.io/networks": "x"}}, "annotations.k8s.v1.cni.cncf.io/networks", "belongs to"),
         ({"annotations": {"a": "x" * 20_000}}, "annotations.a", "must be text of at most"),
+        ({"labels": {"kueue.x-k8s.io/queue-name": "x"}}, "labels.kueue.x-k8s.io/queue-name", "would act on the pod"),
+        ({"annotations": {"iam.amazonaws.com/role": "x"}}, "annotations.iam.amazonaws.com/role", "would act on the pod"),
+        ({"annotations": {f"a{number}": "x" * 16_000 for number in range(9)}}, "annotations", "together; remove some"),
+        ({"labels": {"a..b/c": "x"}}, "labels.a..b/c", "is not the key of a label"),
+        ({"cpu": "\u0663"}, "cpu", "is not understood"),
+        ({"cpu": 10**5000}, "cpu", "is not understood"),
+        ({"image": "a..b/c"}, "image", "is not the name of an image"),
         ({"tolerations": 3}, "tolerations", "must be a list"),
-        ({"tolerations": [{"operator": "Exists"}]}, "tolerations", "has no key"),
-        ({"tolerations": ["gpu:Never"]}, "tolerations", "has an unknown effect"),
-        ({"tolerations": [{"key": "a", "tolerationSeconds": "3"}]}, "tolerations", "is no toleration"),
-        ({"tolerations": [{"key": "a", "tolerationSeconds": 3}]}, "tolerations", "only the effect NoExecute has"),
-        ({"tolerations": [{"key": "a", "operator": "Exists", "value": "b"}]}, "tolerations", "has a value"),
-        ({"tolerations": [{"key": "a", "is": "b"}]}, "tolerations", "is no toleration"),
+        ({"tolerations": ["a=" + "x" * 900]}, "tolerations.a", "is not the value of a label"),
+        ({"tolerations": ["ok", "node-role.kubernetes.io/control-plane"]}, "tolerations.1", "off nodes of its own"),
+        ({"tolerations": [{"key": "a", "effect": "NoExecute", "tolerationSeconds": 10**30}]}, "tolerations.0", "are from 0 to"),
+        ({"roles": {"worker": {1: 2}}}, "roles.worker.1", "is not a field of a role"),
+        ({"roles": {f"r{number}": {} for number in range(101)}}, "roles", "has at most 100 roles"),
+        ({"node_selector": {"z": "a"}, "roles": {"worker": {"node_selector": {"z": "b"}}}}, "roles.worker.node_selector.z", "is a for all roles"),
+        ({"working_dir": " "}, "working_dir", "must be a path"),
+        ({"tolerations": [{"operator": "Exists"}]}, "tolerations.0", "has no key"),
+        ({"tolerations": ["gpu:Never"]}, "tolerations.0", "has an unknown effect"),
+        ({"tolerations": [{"key": "a", "tolerationSeconds": "3"}]}, "tolerations.0", "is no toleration"),
+        ({"tolerations": [{"key": "a", "tolerationSeconds": 3}]}, "tolerations.0", "only the effect NoExecute has"),
+        ({"tolerations": [{"key": "a", "operator": "Exists", "value": "b"}]}, "tolerations.0", "has a value"),
+        ({"tolerations": [{"key": "a", "is": "b"}]}, "tolerations.0", "is no toleration"),
         ({"priority_class": "system-node-critical"}, "priority_class", "is kept for the cluster's own pods"),
         ({"priority_class": "No Class"}, "priority_class", "is not the name of a priority class"),
         ({"working_dir": "../other"}, "working_dir", "leads out of the job's code"),
@@ -136,6 +152,41 @@ def test_shared_memory_beyond_the_memory_is_a_problem():
 def test_a_queue_s_default_holds_where_the_job_says_nothing():
     spec = parse({**COMMAND, "memory": "8Gi"}, defaults={"image": "team:1", "memory": "64Gi"})
     assert (spec.image, spec.memory) == ("team:1", "8Gi")
+
+
+QUEUE = {
+    "tolerations": ["gpu"], "labels": {"team": "nlp", "site": "a"}, "node_selector": {"pool": "a100"},
+    "roles": {"worker": {"memory": "64Gi", "labels": {"x": "1"}}},
+}  # fmt: skip
+
+
+def test_a_job_s_mappings_and_tolerations_are_added_to_its_queue_s():
+    sent = {
+        **COMMAND, "tolerations": ["spot", "gpu"], "labels": {"site": "b"}, "node_selector": {"zone": "z"},
+        "roles": {"worker": {"cpu": "2", "labels": {"y": "2"}}},
+    }  # fmt: skip
+    spec = parse(sent, defaults=QUEUE)
+    assert [one["key"] for one in spec.tolerations] == ["gpu", "spot"]
+    assert spec.labels == {"team": "nlp", "site": "b"} and spec.node_selector == {"pool": "a100", "zone": "z"}
+    assert spec.roles == {"worker": {"memory": "64Gi", "cpu": "2", "labels": {"x": "1", "y": "2"}}}
+
+
+def test_a_job_cannot_leave_the_nodes_of_its_queue():
+    ((field, words),) = problems_of({"node_selector": {"pool": "cpu"}}, defaults=QUEUE)
+    assert (field, words) == ("node_selector.pool", "is a100 for every job of this queue; remove it")
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        {"key": "a", "operator": "Exists"}, {"key": "a", "operator": "Equal", "value": ""}, {"key": "a"},
+        {"key": "a", "operator": "Equal", "value": "b", "effect": "NoExecute", "tolerationSeconds": 60},
+    ],
+)  # fmt: skip
+def test_a_toleration_written_for_a_form_reads_back_as_itself(one):
+    text = pod_fields.written(one)
+    (read,) = parse({**COMMAND, "tolerations": [json.loads(text) if text.startswith("{") else text]}).tolerations
+    assert read == one
 
 
 def test_a_role_without_any_field_has_an_empty_shape():
