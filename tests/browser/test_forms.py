@@ -48,7 +48,7 @@ def test_what_a_change_of_a_queue_does_is_shown_while_typing(page, lab, queue, t
     expect(page.locator("#consequence")).to_have_text("")
     page.fill("#id_slots", "5")
     expect(page.locator("#consequence")).to_contain_text("1 more than the new quota")
-    page.get_by_role("button", name="Save").click()
+    page.get_by_role("button", name="Save", exact=True).click()
     page.wait_for_url("**/queues")
     queue.refresh_from_db()
     assert queue.nominal == 5
