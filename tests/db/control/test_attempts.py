@@ -1,10 +1,13 @@
 """The row of each launch: written with every step, completed where a process of the release before wrote none."""
 
 import io
+from contextlib import contextmanager
 
 import pytest
 from django.core.management import call_command
+from django.db import transaction
 
+from common import faultpoints
 from jobs import services
 from jobs.analysis.attempts import attempts, backfill, complete
 from jobs.models import Attempt, AttemptFailure, JobEvent, Replica
@@ -124,3 +127,26 @@ def test_the_backfill_completes_every_job_and_may_be_repeated(lab):
         assert not JobEvent.objects.filter(job=job, attempt__gt=0, launch=None).exists()
         assert not Replica.objects.filter(job=job, launch=None).exists()
     assert backfill([never.pk]) == 0 and not never.attempts.exists()
+
+
+def test_a_process_that_dies_while_it_completes_rows_leaves_them_to_the_next(lab, monkeypatch):
+    """Killed within the transaction: all of the job's rows are made, or none."""
+    job = lab.running(max_retries=1)
+    lab.finish(job, 3, 0)
+    lab.visit(job, times=2)
+    before = told(job)
+    as_the_release_before(job)
+
+    @contextmanager
+    def dies_at_its_end(name):
+        with transaction.atomic():
+            yield
+            raise KeyboardInterrupt(name)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(faultpoints, "atomic", dies_at_its_end)
+        for act in (lambda: attempts(job), lambda: backfill([job.pk])):
+            with pytest.raises(KeyboardInterrupt, match=r"attempts\.complete"):
+                act()
+            assert not job.attempts.exists()
+    assert told(job) == before and backfill([job.pk]) > 0
