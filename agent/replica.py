@@ -201,9 +201,9 @@ class Replica:
             self._obey()
             if self._folder.is_sealed() or self._stop_reason:
                 return failed(self._stop_reason or "the attempt was closed before the command started")
-            return self._spawn(words, env=env)
+            return self._spawn(words, env=env, start=start)
 
-    def _spawn(self, words: list[str], *, env: dict[str, str]) -> Outcome | None:
+    def _spawn(self, words: list[str], *, env: dict[str, str], start: str) -> Outcome | None:
         # Written first: if the agent is killed right after the spawn, the command must not run a second time.
         now = time.time()
         self._folder.write_status("running", at=now, started_at=now)
@@ -212,7 +212,6 @@ class Replica:
             grace = self._spec.grace_seconds
             rank = self._spec.ranks.start if self._spec.is_rank else NO_RANK
             with faultpoints.around("agent.spawn"):
-                start = self._spec.start(self._folder.code)
                 self._launcher = Launcher(
                     words, env=env, folder=self._folder, start=start, grace_seconds=grace, rank=rank
                 )

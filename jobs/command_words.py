@@ -48,24 +48,20 @@ def is_folder_of(workspace: Workspace | None) -> Callable[[str], bool]:
     """Return a predicate: whether the code has a folder of this path; True where there is no code to look at."""
 
     def is_folder(path: str) -> bool:
-        if workspace is None:
-            return True
-        begins = posixpath.normpath(path) + "/"
-        with contextlib.suppress(DamagedStore, InvalidInput):  # reported where the code is needed
-            return begins == "./" or any(entry.path.startswith(begins) for entry in entries(workspace))
-        return True
+        paths, begins = _paths(workspace), posixpath.normpath(path) + "/"
+        return paths is None or begins == "./" or any(one.startswith(begins) for one in paths)
 
     return is_folder
 
 
 def is_file_of(workspace: Workspace | None) -> Callable[[str], bool]:
     """Return a predicate: whether the code has a file of this path. The file list is read only if needed."""
+    return lambda path: posixpath.normpath(path) in (_paths(workspace) or ())
 
-    def is_file(path: str) -> bool:
-        if workspace is None:
-            return False
+
+def _paths(workspace: Workspace | None) -> list[str] | None:
+    """Return the paths of the code's files; None if there is none, or if it cannot be read."""
+    if workspace is not None:
         with contextlib.suppress(DamagedStore, InvalidInput):  # reported where the code is needed
-            return any(entry.path == posixpath.normpath(path) for entry in entries(workspace))
-        return False
-
-    return is_file
+            return [entry.path for entry in entries(workspace)]
+    return None

@@ -30,7 +30,7 @@ from jobs.webhooks import services as webhooks
 from queues import admission
 from queues.models import Queue
 from queues.resources import describe, fits
-from queues.shape import ReplicaShape, merge
+from queues.shape import ReplicaShape
 from workspaces.models import Workspace
 from workspaces.services import hold
 
@@ -91,6 +91,13 @@ def submit(
 
 def resolve(*, queue: Queue, sent: Mapping[str, Any], workspace: Workspace | None = None) -> JobSpec:
     """Return the frozen description of a job in this queue. Raises InvalidSpec with all problems."""
+    return _resolved(queue=queue, sent=sent, workspace=workspace)[0]
+
+
+def _resolved(
+    *, queue: Queue, sent: Mapping[str, Any], workspace: Workspace | None
+) -> tuple[JobSpec, tuple[Role, ...], clusters.Placement]:
+    """Return the description with what it comes to: its roles, and what its cluster's machines say of them."""
     spec = parse(
         sent,
         gpus_per_node=queue.gpus_per_node,
@@ -122,22 +129,22 @@ def resolve(*, queue: Queue, sent: Mapping[str, Any], workspace: Workspace | Non
                 "lower nodes or nproc_per_node",
             )
         )
-    if problem := _placement(roles, spec, queue).problem:
-        raise InvalidSpec(problem)
-    return spec
+    placement = _placement(roles, spec, queue)
+    if placement.problem:
+        raise InvalidSpec(placement.problem)
+    return spec, roles, placement
 
 
 def preview(*, user: User, queue: Queue, sent: Mapping[str, Any], workspace: Workspace | None = None) -> Preview:
     """Return what `services.submit` would do, without creating anything. Raises the same errors."""
     require(user, Act.SUBMIT, queue.team)
-    spec = resolve(queue=queue, sent=sent, workspace=workspace)
-    roles = frameworks.roles(spec)
+    spec, roles, placement = _resolved(queue=queue, sent=sent, workspace=workspace)
     asked = {queue.resource: slots_of(roles)}
     notes = (
         *command_words.notes(queue=queue, sent=sent, workspace=workspace),
         *_changes(spec, sent),
         *_notes(queue, spec),
-        *_placement(roles, spec, queue).warnings,
+        *placement.warnings,
     )
     wait_reason = _wait_reason(queue, spec, roles)
     return Preview(queue, spec, with_cluster(roles, queue), asked, wait_reason, notes)
@@ -148,7 +155,7 @@ def with_cluster(roles: Iterable[Role], queue: Queue) -> tuple[Role, ...]:
     if not clusters.backend(queue.cluster).MAKES_PODS:
         return tuple(replace(role, shape=ReplicaShape(working_dir=role.shape.working_dir)) for role in roles)
     below = clusters.get(queue.cluster).shape
-    return tuple(replace(role, shape=merge(below, role.shape)) for role in roles)
+    return tuple(role.on(below) for role in roles)
 
 
 def _changes(spec: JobSpec, sent: Mapping[str, Any]) -> tuple[str, ...]:
@@ -210,7 +217,7 @@ def _placement(roles: Sequence[Role], spec: JobSpec, queue: Queue) -> clusters.P
         for role in roles
         # What the cluster's own settings allow for /dev/shm may well be more than a small role's memory.
         if role.shape.shm
-        and (problem := pod_fields.shm_problem(merge(cluster.shape, role.shape), f"roles.{role.name}.shm"))
+        and (problem := pod_fields.shm_problem(role.on(cluster.shape).shape, f"roles.{role.name}.shm"))
     ]
     return replace(found, problem=_as_given(problems[0], spec) if problems else None)
 

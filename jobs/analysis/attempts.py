@@ -61,7 +61,7 @@ def attempts(job: Job) -> list[AttemptSummary]:
 
 
 def complete(job: Job) -> list[Attempt]:
-    """Return the rows of a job's attempts, after completing those that a process of the release before left out."""
+    """Return the rows of a job's attempts, after adding what a process of the release before did not write."""
     rows = {row.number: row for row in Attempt.objects.filter(job=job)}
     if not _lacking(rows, _of_history(job)):
         return list(rows.values())

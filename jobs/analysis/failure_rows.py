@@ -84,8 +84,8 @@ def _write(job: int, attempt: int, read: failures.Reader, *, after_end: bool) ->
         if known is not None and replace(failures.of_row(known), after_end=False) == found:
             return False
         now = timezone.now()
-        launch = Attempt.objects.filter(job=job, number=attempt).values_list("pk", flat=True).first()
-        values = {**_columns(replace(found, after_end=after_end)), "judged_at": now, "launch_id": launch}
+        columns = _columns(replace(found, after_end=after_end))
+        values = {**columns, "judged_at": now, "launch_id": row.launch_id(attempt)}
         AttemptFailure.objects.update_or_create(job=row, attempt=attempt, defaults=values)
         if _correct_end(row, attempt, found) and after_end:
             words = f"after the end of attempt {attempt}, its agents reported: {found.headline}"

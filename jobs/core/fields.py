@@ -59,14 +59,10 @@ def whole(name: str, label: str, help: str, *, least: int, most: int, remedy: st
 QUANTITY = r"[1-9][0-9]*(\.[0-9]+)?(m|k|M|G|T|Ki|Mi|Gi|Ti)?"  # of Kubernetes, as far as CPU and memory are written
 
 
-def quantity(name: str, label: str, help: str, *, example: str) -> Field:
+def quantity(name: str, label: str, help: str, *, example: str, pattern: str = QUANTITY) -> Field:
     """Return a field for an amount of CPU or memory, whose help ends with the example."""
     remedy = f"use a Kubernetes quantity such as {example}"
-    return Field(name, Type.TEXT, label, f"{help}, such as {example}", remedy, pattern=QUANTITY)
-
-
-def _amount(name: str, label: str, help: str, *, example: str) -> Field:
-    return Field(name, Type.TEXT, label, f"{help}, such as {example}", f"use a Kubernetes quantity such as {example}")
+    return Field(name, Type.TEXT, label, f"{help}, such as {example}", remedy, pattern=pattern)
 
 
 def _exit_codes(name: str, label: str, help: str) -> Field:
@@ -90,9 +86,9 @@ _ROWS = (
     Field("secrets", Type.MAPPING, "Secrets", "further environment variables: stored encrypted, passed to the ranks, never shown again",
           is_secret=True),
     Field("image", Type.TEXT, "Image", "container image of its pods in place of the queue's, such as pytorch/pytorch:2.9; it needs python3, 3.8 or later"),
-    _amount("cpu", "CPU of a replica", "cores of each replica's pod, requested and at most", example="8 or 500m"),
-    _amount("memory", "Memory of a replica", "memory of each replica's pod, requested and at most", example="32Gi"),
-    _amount("shm", "Shared memory", "the most that /dev/shm holds, where DataLoader workers hand over batches; it counts as memory", example="16Gi"),
+    quantity("cpu", "CPU of a replica", "cores of each replica's pod, requested and at most", example="8 or 500m", pattern=""),  # checked by pod_fields.py
+    quantity("memory", "Memory of a replica", "memory of each replica's pod, requested and at most", example="32Gi", pattern=""),  # checked by pod_fields.py
+    quantity("shm", "Shared memory", "the most that /dev/shm holds, where DataLoader workers hand over batches; it counts as memory", example="16Gi", pattern=""),  # checked by pod_fields.py
     Field("node_selector", Type.MAPPING, "Node selector", "labels that a node must have, as a mapping such as {\"pool\": \"a100\"}"),
     Field("tolerations", Type.LIST, "Tolerations", "taints of nodes that its pods tolerate: objects of Kubernetes, or text such as gpu=true:NoSchedule"),
     Field("priority_class", Type.TEXT, "Priority class", "priority class of the cluster for its pods"),

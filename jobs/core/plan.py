@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from common.errors import InvalidSpec, Problem
-from queues.shape import ReplicaShape
+from queues.shape import ReplicaShape, merge
 
 from .verdict import RoleView
 
@@ -87,9 +87,7 @@ class Role:
     first_rank: int = 0  # the lowest rank of replica 0
     is_rank: bool = False  # the command itself is the replica's one rank; False: it starts the ranks, or has none
     devices: int | None = None  # how many of the job's resource each replica takes; None: one for each process
-    shape: ReplicaShape = field(
-        default_factory=ReplicaShape
-    )  # what it says of its pods, over what the cluster's own settings say
+    shape: ReplicaShape = field(default_factory=ReplicaShape)  # what is said of its pods: by the job, or in all (`on`)
     labels: Mapping[str, Value] = field(default_factory=dict)  # by which others find its pods in the cluster's own API
     reads_pods: bool = False  # it looks for pods in the cluster's own API
     exclusive: str = (
@@ -103,6 +101,10 @@ class Role:
     def slots(self) -> int:
         """How many slots of quota each replica takes."""
         return self.processes if self.devices is None else self.devices
+
+    def on(self, below: ReplicaShape) -> "Role":
+        """Return the role with all that is said of its pods: by a cluster's own settings, and over them by the job."""
+        return replace(self, shape=merge(below, self.shape))
 
     def view(self) -> RoleView:
         """Return what is stored with the job: how its replicas are numbered, and whose end decides."""

@@ -4,11 +4,12 @@ import contextlib
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from common.errors import Problem
 from queues import quantities
-from queues.shape import ReplicaShape, of_resources
+from queues.shape import ReplicaShape, conflicts, merge, of_resources
 
 # A reference as registries know it: host, path, tag and digest (distribution/reference).
 _HOST = r"[a-zA-Z0-9](?:[a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?"
@@ -22,6 +23,7 @@ _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?\Z")
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _TOLERATION = {"key": str, "operator": str, "value": str, "effect": str, "tolerationSeconds": int}
 _OWN_TAINTS = ("node-role.kubernetes.io/", "node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
+_AMOUNTS = ("cpu", "memory")  # fields that are requested resources, of the same name
 MOST = 50  # entries of one field
 MOST_ROLES = 100
 MOST_ANNOTATION = 16 * 1024  # characters
@@ -91,39 +93,28 @@ def parse_roles(value: Any, problems: list[Problem]) -> dict[str, dict[str, Any]
 def over(
     below: Mapping[str, Any], above: Mapping[str, Any], problems: list[Problem], *, prefix: str = ""
 ) -> dict[str, Any]:
-    """Return a job's fields over its queue's: the sum of two layers, as `queues.shape.merge` makes it."""
-    found = {**below, **above}
-    for name in ("labels", "annotations"):
-        if name in below and name in above:
-            found[name] = {**below[name], **above[name]}
-    if "tolerations" in below and "tolerations" in above:
-        more = [one for one in above["tolerations"] if one not in below["tolerations"]]
-        found["tolerations"] = [*below["tolerations"], *more]
-    if "node_selector" in below and "node_selector" in above:
-        found["node_selector"] = {**above["node_selector"], **below["node_selector"]}
-        problems += [
-            Problem(f"{prefix}node_selector.{key}", value, f"is {given} for every job of this queue; remove it")
-            for key, value in above["node_selector"].items()
-            if (given := below["node_selector"].get(key, value)) != value
-        ]
-    return found
+    """Return a job's fields over its queue's, as the sum of the two layers."""
+    lower, upper = shape(below), shape(above)
+    problems += [
+        Problem(f"{prefix}node_selector.{key}", wanted, f"is {given} for every job of this queue; remove it")
+        for key, (wanted, given) in conflicts(lower, upper).items()
+    ]
+    return _of_shape(merge(lower, upper))
 
 
 def shape(given: Mapping[str, Any]) -> ReplicaShape:
     """Return the layer that these fields describe, as `parse` returned them or as they are stored."""
     amounts = of_resources(cpu=given.get("cpu", ""), memory=given.get("memory", ""))
-    return ReplicaShape(
-        image=given.get("image", ""),
-        requests=amounts.requests,
-        limits=amounts.limits,
-        shm=given.get("shm", ""),
-        node_selector=given.get("node_selector", {}),
-        tolerations=tuple(given.get("tolerations", ())),
-        priority_class=given.get("priority_class", ""),
-        labels=given.get("labels", {}),
-        annotations=given.get("annotations", {}),
-        working_dir=given.get("working_dir", ""),
-    )
+    others = {name: given[name] for name in NAMES if name in given and name not in _AMOUNTS}
+    if "tolerations" in others:
+        others["tolerations"] = tuple(others["tolerations"])
+    return replace(amounts, **others)
+
+
+def _of_shape(layer: ReplicaShape) -> dict[str, Any]:
+    """Return the fields that describe a layer: the reverse of `shape`."""
+    every = {name: layer.limits.get(name) if name in _AMOUNTS else getattr(layer, name) for name in NAMES}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in every.items() if value}
 
 
 def roles_over(below: Mapping[str, Any], above: Mapping[str, Any], problems: list[Problem]) -> dict[str, Any]:
@@ -294,7 +285,7 @@ NAMES: tuple[str, ...] = tuple(_READERS)
 
 
 def taint(toleration: Mapping[str, Any]) -> str:
-    """Return a toleration as the taint is written that it tolerates."""
+    """Return a taint, or the one that a toleration names, as it is written: gpu=true:NoSchedule."""
     key = str(toleration.get("key") or "every taint")
     value = f"={toleration['value']}" if toleration.get("value") else ""
     return key + value + (f":{toleration['effect']}" if toleration.get("effect") else "")

@@ -9,7 +9,6 @@ ADMITTED and `wait_reason`, the reconciler every other phase, the reconciler and
 import secrets
 from typing import Any
 
-from django.apps import apps
 from django.conf import settings
 from django.db import models
 from django.db.models import Q
@@ -228,6 +227,10 @@ class Job(models.Model):
     def command(self) -> list[str]:
         return list(self.spec["command"])
 
+    def launch_id(self, attempt: int) -> int | None:
+        """Return the id of an attempt's row; None where a process of the release before launched it."""
+        return self.attempts.filter(number=attempt).values_list("pk", flat=True).first()
+
     def get_absolute_url(self) -> str:
         return f"/jobs/{self.pk}"
 
@@ -256,6 +259,5 @@ class JobEvent(models.Model):
     def save(self, *args: Any, **kwargs: Any) -> None:
         """Point to the row of its attempt, where there is one."""
         if self.launch_id is None and self.attempt:
-            rows = apps.get_model("jobs", "Attempt").objects.filter(job=self.job_id, number=self.attempt)
-            self.launch_id = rows.values_list("pk", flat=True).first()
+            self.launch_id = self.job.launch_id(self.attempt)
         super().save(*args, **kwargs)

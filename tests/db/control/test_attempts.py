@@ -42,7 +42,7 @@ def test_each_retry_and_each_resume_has_a_row_of_its_own(lab):
     assert [(one.number, one.outcome, one.reason) for one in job.attempts.all()] == [
         (1, "admitted", "retry"), (2, "suspended", "suspended"),
     ]  # fmt: skip
-    assert row(job, 2).running_at is not None  # though the job's own column begins anew
+    assert row(job, 2).running_at is not None  # though the job's own column is reset
 
 
 def test_a_job_that_never_started_has_no_attempt(lab):

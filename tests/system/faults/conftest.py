@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from embedded.files import last_lines
-from tests.system.faults.installation import RIGHT_SECONDS, ROOT, RunningInstallation
+from tests.system.faults.installation import RIGHT_SECONDS, ROOT, RunningInstallation, furnished
 from tests.system.faults.phase_jobs import PhaseJobs
 
 PRESSURES = Path("/proc/pressure/cpu"), Path("/proc/pressure/io")
@@ -84,25 +84,15 @@ def matrix() -> Matrix:
 
 @pytest.fixture(scope="session")
 def installation(tmp_path_factory) -> Iterator[RunningInstallation]:
-    found = RunningInstallation(tmp_path_factory.mktemp("installation") / "data")
-    try:
-        found.start()
-        found.furnish()
+    with furnished(tmp_path_factory.mktemp("installation") / "data") as found:
         yield found
-    finally:
-        found.stop()
 
 
 @pytest.fixture
 def old(tmp_path) -> Iterator[RunningInstallation]:
     """An installation that only this test has: to be upgraded, or to be lost."""
-    found = RunningInstallation(tmp_path / "old")
-    try:
-        found.start()
-        found.furnish()
+    with furnished(tmp_path / "old") as found:
         yield found
-    finally:
-        found.stop()
 
 
 @pytest.fixture(scope="module")

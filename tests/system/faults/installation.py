@@ -235,6 +235,18 @@ class RunningInstallation:
         (self.shared(job) / "finish").touch()
 
 
+@contextlib.contextmanager
+def furnished(folder: Path, checkout: Path = ROOT) -> Iterator[RunningInstallation]:
+    """A started installation with the queues, the webhook and the code of the jobs, deleted at the end."""
+    found = RunningInstallation(folder, checkout=checkout)
+    try:
+        found.start()
+        found.furnish()
+        yield found
+    finally:
+        found.stop()
+
+
 def commands() -> Iterator[tuple[int, list[str]]]:
     for entry in os.scandir("/proc"):
         if entry.name.isdigit() and identity(int(entry.name)):

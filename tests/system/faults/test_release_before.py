@@ -13,7 +13,7 @@ import pytest
 from jobs.core.lifecycle import ON_CLUSTER
 from tests.support.patience import until
 from tests.system.faults.checks import check
-from tests.system.faults.installation import ROOT, RunningInstallation
+from tests.system.faults.installation import ROOT, RunningInstallation, furnished
 from tests.system.faults.processes import query, second_tasks
 from tests.system.faults.test_minute import end_control_plane
 
@@ -36,13 +36,8 @@ def before(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def upgraded(before: Path, tmp_path: Path) -> Iterator[RunningInstallation]:
-    found = RunningInstallation(tmp_path / "data", checkout=before)
-    try:
-        found.start()
-        found.furnish()
+    with furnished(tmp_path / "data", before) as found:
         yield found
-    finally:
-        found.stop()
 
 
 OWNERS = """

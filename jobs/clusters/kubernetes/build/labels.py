@@ -16,10 +16,8 @@ OWNER = PREFIX + "owner"  # the owner's UID, so that one delete of the collectio
 SEALED = PREFIX + "sealed"  # on a Service: the attempt of this name is closed for good
 AGENT = PREFIX + "agent"  # on the agent's ConfigMap: its hash
 
-JOB, USER = (
-    PREFIX + "job",
-    PREFIX + "user",
-)  # for people: the job's name, and who submitted it, as far as labels take it
+# For people: the job's name, and who submitted it, as far as labels take it.
+JOB, USER = PREFIX + "job", PREFIX + "user"
 # Labels by which people, and programs that only look, find the pods of a job in other systems. None is one by which a
 # controller adopts or deletes pods: `operator-name` of Kubeflow's above all.
 _ELSEWHERE = ("torchrun.ai/job-name", "torchrun-job-name", "kubetorch.com/service", "training.kubeflow.org/job-name")

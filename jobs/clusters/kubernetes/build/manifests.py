@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from common.errors import Refused
 from jobs.clusters.replica_file import mark, place_name, volume_variable
 from jobs.core.plan import Endpoint, First, FirstRank, Here, Host, Index, Launch, Plan, Port, Role, Value
-from queues.shape import ReplicaShape, merge
+from queues.shape import ReplicaShape
 
 from . import labels
 from .site import Site
@@ -157,7 +157,7 @@ def replica_config(plan: Plan, role: Role, site: Site) -> dict[str, Any]:
         "first_rank": role.first_rank,
         "is_rank": role.is_rank,
         "command": list(role.command),
-        "working_dir": shape_of(role, site).working_dir,
+        "working_dir": role.shape.working_dir,
         "env": dict(plan.env),
         "hold_port": None,
         "grace_seconds": plan.grace_seconds,
@@ -174,7 +174,7 @@ def replica_config(plan: Plan, role: Role, site: Site) -> dict[str, Any]:
 
 def pod(plan: Plan, role: Role, index: int, *, site: Site, owner: str, agent: str) -> Manifest:
     """Return one replica's pod. `owner` is the Service's UID, `agent` the name of the agent's ConfigMap."""
-    incarnation = plan.incarnation(role.name, index)
+    role, incarnation = role.on(site.shape), plan.incarnation(role.name, index)
     name = labels.pod(plan.run, plan.attempt, role.name, index, incarnation)
     env = [{"name": name, "value": value} for name, value in environment(plan, role, index, site=site).items()]
     config = _config_volume(
@@ -192,9 +192,9 @@ def pod(plan: Plan, role: Role, index: int, *, site: Site, owner: str, agent: st
         "metadata": {
             **_metadata(plan, owner=owner),
             "name": name,
-            **_annotations(role, site),
+            **_annotations(role),
             "labels": {
-                **shape_of(role, site).labels,
+                **role.shape.labels,
                 **labels.for_people(plan.job, plan.user, role=role.name, index=index),
                 **_resolved(role.labels, plan, role, index=index, site=site),
                 **labels.of_replica(plan.run, plan.attempt, role.name, index, incarnation, owner=owner),
@@ -210,6 +210,7 @@ def mesh(plan: Plan, role: Role, *, site: Site, owner: str, agent: str, takes_te
     `takes_template`: `podTemplate` is a PodTemplateSpec (operator 0.2); otherwise it is a PodSpec, which has no labels.
     Raises Refused for a role whose replicas differ in more than their number: a mesh has one template for all of them.
     """
+    role = role.on(site.shape)
     tokens = [(f"{role.name}-{index}", f"token-{index}") for index in range(role.replicas)]
     config = _config_volume(role, tokens, _secret_name(plan, (role.name, 0), owner), site=site)
     spec = {
@@ -219,7 +220,7 @@ def mesh(plan: Plan, role: Role, *, site: Site, owner: str, agent: str, takes_te
     own = labels.of_role(plan.run, plan.attempt, role.name, owner=owner)
     people = labels.for_people(plan.job, plan.user, role=role.name)
     same = {name: value for name, value in role.labels.items() if isinstance(value, str)}
-    metadata = {**_annotations(role, site), "labels": {**shape_of(role, site).labels, **people, **same, **own}}
+    metadata = {**_annotations(role), "labels": {**role.shape.labels, **people, **same, **own}}
     return {
         "apiVersion": MESH_VERSION,
         "kind": "MonarchMesh",
@@ -303,42 +304,35 @@ def _metadata(plan: Plan, *, owner: str) -> Manifest:
 def _pod_spec(
     plan: Plan, role: Role, *, site: Site, env: list[Manifest], config: Manifest, agent: str
 ) -> Manifest:  # fmt: skip
-    """Return what the pods of a role have in common. `config`: the volume with their configuration and tokens."""
+    """Return what the pods of a role have in common; its shape is the whole one. `config`: the volume with their configuration and tokens."""
     spec: Manifest = {
         "terminationGracePeriodSeconds": plan.grace_seconds + DRAIN_SECONDS,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "securityContext": _pod_security(site),
         "containers": [_container(plan, role, site=site, env=env)],
-        "volumes": _volumes(plan, shape_of(role, site), site=site, config=config, agent=agent),
+        "volumes": _volumes(plan, role.shape, site=site, config=config, agent=agent),
     }
     if role.reads_pods:
         spec |= {"serviceAccountName": site.reader_account, "automountServiceAccountToken": True}
-    spec |= _placement(shape_of(role, site))
+    spec |= _placement(role.shape)
     if sum(one.replicas for one in plan.roles) > 1:
         spec |= _spread(plan, role, site)
     return spec
 
 
-def shape_of(role: Role, site: Site) -> ReplicaShape:
-    """Return all that is said of a role's pods: by the cluster's settings, and over them by the job."""
-    return merge(site.shape, role.shape)
-
-
-def _annotations(role: Role, site: Site) -> Manifest:
-    annotations = shape_of(role, site).annotations
-    return {"annotations": dict(annotations)} if annotations else {}
+def _annotations(role: Role) -> Manifest:
+    return {"annotations": dict(role.shape.annotations)} if role.shape.annotations else {}
 
 
 def _container(plan: Plan, role: Role, *, site: Site, env: list[Manifest]) -> Manifest:
-    shape = shape_of(role, site)
     return {
         "name": CONTAINER,
-        "image": shape.image,
-        "imagePullPolicy": shape.pull_policy,
+        "image": role.shape.image,
+        "imagePullPolicy": role.shape.pull_policy,
         "command": [PYTHON, f"{AGENT}/start.py"],
         "env": env,
-        "resources": _resources(shape, devices_of(plan.resource, role, site)),
+        "resources": _resources(role.shape, devices_of(plan.resource, role, site)),
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "capabilities": {"drop": ["ALL"]},
@@ -440,9 +434,9 @@ def _placement(shape: ReplicaShape) -> Manifest:
 
 
 def _spread(plan: Plan, role: Role, site: Site) -> Manifest:
-    """Prefer separate nodes for replicas of an attempt; of those that take all devices of a node, each must have its own.
+    """Prefer separate nodes for replicas of an attempt, and require one for each replica that takes all devices of a node.
 
-    Beside one of them a role without devices may run, such as Ray's head or Monarch's controller. A preference costs the
+    Beside one of those a role without devices may run, such as Ray's head or Monarch's controller. A preference costs the
     scheduler no more than its default for pods of a Service, which it replaces.
     """
     siblings: Manifest = {"labelSelector": {"matchLabels": labels.of_attempt(plan.run, plan.attempt)}}

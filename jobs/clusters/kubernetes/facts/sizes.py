@@ -11,8 +11,9 @@ from typing import Any
 from common.errors import Problem
 from jobs.clusters import Placement
 from jobs.core.plan import Role
+from jobs.core.pod_fields import taint
 from queues.quantities import read
-from queues.shape import ReplicaShape, conflicts, merge
+from queues.shape import ReplicaShape, conflicts
 
 from ..api.objects import get
 from ..build.manifests import devices_of
@@ -50,7 +51,7 @@ class Size:
 
 @dataclass(frozen=True)
 class Need:
-    """What the replicas of one role need. `nodes`: those that its selector leaves, by number."""
+    """What the replicas of one role need. `nodes`: those that match its selector, by number."""
 
     role: Role
     replicas: int  # that must run at once
@@ -100,7 +101,7 @@ def placement(roles: Sequence[Role], *, resource: str, node_slots: int, site: Si
 
 
 def _need(role: Role, resource: str, node_slots: int, *, site: Site, nodes: list[Size]) -> Need:
-    whole = merge(site.shape, role.shape)
+    whole = role.on(site.shape).shape
     devices = devices_of(resource, role, site)
     return Need(
         role, role.least or role.replicas, {**whole.needs, **devices}, devices, whole,
@@ -174,11 +175,9 @@ def _warnings(need: Need) -> Iterable[str]:
         yield f"no node has the label{'s' * (len(need.shape.node_selector) > 1)} {wanted} today; {name} waits until one has"
         return
     able = list(need.able.values())
-    kept = [[taint for taint in node.taints if not _is_tolerated(taint, need.shape.tolerations)] for node in able]
+    kept = [[one for one in node.taints if not _is_tolerated(one, need.shape.tolerations)] for node in able]
     if able and all(kept):
-        taint = kept[0][0]
-        text = f"{taint.get('key', '')}={taint.get('value', '')}:{taint['effect']}".replace("=:", ":")
-        yield f"every node that {name} fits on keeps its pods away, such as by the taint {text}; if that is meant for such jobs, add it to tolerations"
+        yield f"every node that {name} fits on keeps its pods away, such as by the taint {taint(kept[0][0])}; if that is meant for such jobs, add it to tolerations"
 
 
 def _is_tolerated(taint: Mapping[str, str], tolerations: Iterable[Mapping[str, Any]]) -> bool:
