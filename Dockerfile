@@ -47,6 +47,7 @@ COPY --from=build /build/agent agent
 COPY --from=build /build/client client
 COPY --from=build /build/common common
 COPY --from=build /build/controlplane controlplane
+COPY --from=build /build/credentials credentials
 COPY --from=build /build/jobs jobs
 COPY --from=build /build/queues queues
 COPY --from=build /build/staticfiles staticfiles

@@ -63,6 +63,9 @@ class AuditAction(StrEnum):
     WEBHOOK_REMOVED = "webhook.remove"
     WEBHOOK_TESTED = "webhook.test"
     WEBHOOK_REPEATED = "webhook.repeat"
+    SECRET_MADE = "secret.make"  # noqa: S105 - a name
+    SECRET_CHANGED = "secret.change"  # noqa: S105 - a name
+    SECRET_REMOVED = "secret.remove"  # noqa: S105 - a name
 
 
 # After these a user may have lost the access that an open stream relies on; `on` is the user, or one of their tokens.
@@ -120,6 +123,9 @@ WORDS: dict[str, str] = {
     AuditAction.WEBHOOK_REMOVED: "removed webhook",
     AuditAction.WEBHOOK_TESTED: "sent a test to webhook",
     AuditAction.WEBHOOK_REPEATED: "repeated a delivery of webhook",
+    AuditAction.SECRET_MADE: "created secret",
+    AuditAction.SECRET_CHANGED: "entered a new version of secret",
+    AuditAction.SECRET_REMOVED: "removed secret",
 }
 
 

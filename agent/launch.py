@@ -10,7 +10,7 @@ import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import Sequence
+from typing import Mapping, Sequence
 
 from . import frameworks
 from .state import Spec, StateFolder
@@ -39,6 +39,17 @@ def environment(spec: Spec, *, folder: StateFolder, pyz: str, address: str) -> d
     env.update(_own(spec, address=address))
     frameworks.get(spec.framework).prepare(env, spec=spec, folder=folder, pyz=pyz)
     return env
+
+
+def write_files(files: Mapping[str, str]) -> None:
+    """Write files that only this user may read, such as those of the team's secrets."""
+    for path, text in files.items():
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        file = os.open(
+            path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600
+        )
+        with os.fdopen(file, "w", encoding="utf-8") as opened:
+            opened.write(text)
 
 
 def resolve(

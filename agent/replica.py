@@ -188,6 +188,10 @@ class Replica:
     def _start(self) -> Outcome | None:
         """Check the seal and spawn in one step: after sealing nothing starts."""
         pyz = os.path.abspath(sys.argv[0])
+        try:
+            launch.write_files(self._spec.secret_files)
+        except OSError as error:
+            return failed(f"cannot write a secret's file: {error.strerror}")
         env = launch.environment(self._spec, folder=self._folder, pyz=pyz, address=self._ranks.address)
         framework = frameworks.get(self._spec.framework)
         start = self._spec.start(self._folder.code)

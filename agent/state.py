@@ -33,6 +33,9 @@ class Spec:
     first_rank: int = 0  # the lowest rank of the role's replica 0
     is_rank: bool = False  # the command itself is the replica's one rank; False: it starts them
     env: dict[str, str] = field(default_factory=dict)
+    secret_files: dict[str, str] = field(
+        default_factory=dict
+    )  # to be written before the command starts: path to content
     hold_port: int | None = None
     grace_seconds: float = 30
     start_timeout_seconds: float = 300  # how long all replicas may take to come up

@@ -19,6 +19,7 @@ WEBHOOKS = "teams/<slug:team>/webhooks"
 urlpatterns = [
     path("", include("accounts.api_urls")),
     path("", include("workspaces.urls")),
+    path("", include("credentials.api_urls")),
     path("teams/<slug:team>/ceilings", CeilingsView.as_view(), name="api-ceilings"),
     path("teams/<slug:team>/ceilings/<slug:resource>", CeilingView.as_view(), name="api-ceiling"),
     path(WEBHOOKS, WebhooksView.as_view(), name="api-webhooks"),

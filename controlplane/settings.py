@@ -110,6 +110,7 @@ INSTALLED_APPS = [
     "accounts",
     "queues",
     "workspaces",
+    "credentials",
     "jobs",
     "controlplane",
 ]

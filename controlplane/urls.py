@@ -19,6 +19,7 @@ urlpatterns = [
     path("api/v1/", include("controlplane.api_urls")),
     path("agent/v1/", include("jobs.ingest.urls")),
     path("", include("accounts.urls")),
+    path("", include("credentials.urls")),
     path("", include("jobs.urls")),
 ]
 

@@ -6,8 +6,8 @@ Intent is a column (`cancel_requested_at`, `cancel_now_at`, `suspended`); acting
 import hashlib
 import json
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from django.db import IntegrityError
@@ -18,28 +18,28 @@ from accounts import audit
 from accounts.models import Team, User
 from accounts.permissions import Act, require
 from common import faultpoints
-from common.errors import Conflict, InvalidInput, InvalidSpec, Problem
+from common.errors import Conflict, InvalidInput, Problem
 from common.signals import doorbell
-from jobs.clusters.replica_file import volume_variable
-from jobs.core import lifecycle, pod_fields
+from credentials import services as credentials
+from jobs.core import lifecycle
 from jobs.core.lifecycle import Phase
 from jobs.core.plan import Role, slots_of
-from jobs.core.spec import JobSpec, parse
+from jobs.core.spec import JobSpec
+from jobs.core.volumes import mounts
 from jobs.models import Job, JobEvent
 from jobs.webhooks import services as webhooks
 from queues import admission
 from queues.models import Queue
-from queues.resources import describe, fits
-from queues.shape import ReplicaShape
 from workspaces.models import Workspace
 from workspaces.services import hold
 
-from . import clusters, command_words, frameworks, trust
+from . import frameworks
 from .control import job_secrets, scheduler
+from .submission import command_words, resolving, trust
+from .submission.resolving import Resolved
 
 KEY_FIELD = "Idempotency-Key"
 KEY_LENGTH = 80
-MOST_DEFAULTS = 100
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def submit(
         raise InvalidInput(Problem("workspace", workspace.pk, f"is not one of team {queue.team}; upload it there"))
     spec = resolve(queue=queue, sent=sent, workspace=workspace)
     sealed = job_secrets.seal(sent.get("secrets") or {})
-    notes = (*command_words.notes(sent=sent, queue=queue, workspace=workspace), *_changes(spec, sent))
+    notes = (*command_words.notes(sent=sent, queue=queue, workspace=workspace), *resolving.changes(spec, sent))
     message = "; ".join(["submitted", *notes])
     try:
         return _insert(user, queue, spec, workspace=workspace, once=once, sealed_secrets=sealed, message=message), True
@@ -91,94 +91,29 @@ def submit(
 
 def resolve(*, queue: Queue, sent: Mapping[str, Any], workspace: Workspace | None = None) -> JobSpec:
     """Return the frozen description of a job in this queue. Raises InvalidSpec with all problems."""
-    return _resolved(queue=queue, sent=sent, workspace=workspace)[0]
+    return _resolved(queue=queue, sent=sent, workspace=workspace).spec
 
 
-def _resolved(
-    *, queue: Queue, sent: Mapping[str, Any], workspace: Workspace | None
-) -> tuple[JobSpec, tuple[Role, ...], clusters.Placement]:
-    """Return the description with what it comes to: its roles, and what its cluster's machines say of them."""
-    spec = parse(
-        sent,
-        gpus_per_node=queue.gpus_per_node,
-        defaults=queue.defaults,
-        is_file=command_words.is_file_of(workspace),
-        options=frameworks.OPTIONS,
-    )
-    given = frozenset({*queue.defaults, *(name for name, value in sent.items() if value is not None)})
-    if "gpus" in given:
-        given |= {"nodes", "nproc_per_node"}
-    spec = frameworks.check(spec, given)
-    _check_volumes(spec, queue)
-    _check_image(spec, queue)
-    _check_working_dir(spec, workspace)
-    webhooks.check_names(spec.notify, team=queue.team)
-    if problem := trust.problem(spec, queue):
-        raise InvalidSpec(problem)
-    roles = frameworks.roles(spec)
-    _check_operators(roles, spec, queue)
-    asked = {queue.resource: slots_of(roles)}
-    if not fits(asked, queue.quota):
-        shape = " and ".join(f"{role.replicas} x {role.slots}" for role in roles if role.slots)
-        word = "processes" if all(role.slots == role.processes for role in roles) else "slots"
-        raise InvalidSpec(
-            Problem(
-                "nodes",
-                spec.nodes,
-                f"{shape} {word} need {describe(asked)}, but queue {queue.name} has {describe(queue.quota)} in all; "
-                "lower nodes or nproc_per_node",
-            )
-        )
-    placement = _placement(roles, spec, queue)
-    if placement.problem:
-        raise InvalidSpec(placement.problem)
-    return spec, roles, placement
+def _resolved(*, queue: Queue, sent: Mapping[str, Any], workspace: Workspace | None) -> Resolved:
+    found = resolving.resolve(queue=queue, sent=sent, workspace=workspace)
+    webhooks.check_names(found.spec.notify, team=queue.team)
+    return found
 
 
 def preview(*, user: User, queue: Queue, sent: Mapping[str, Any], workspace: Workspace | None = None) -> Preview:
     """Return what `services.submit` would do, without creating anything. Raises the same errors."""
     require(user, Act.SUBMIT, queue.team)
-    spec, roles, placement = _resolved(queue=queue, sent=sent, workspace=workspace)
+    found = _resolved(queue=queue, sent=sent, workspace=workspace)
+    spec, roles = found.spec, found.roles
     asked = {queue.resource: slots_of(roles)}
     notes = (
         *command_words.notes(queue=queue, sent=sent, workspace=workspace),
-        *_changes(spec, sent),
-        *_notes(queue, spec),
-        *placement.warnings,
+        *resolving.changes(spec, sent),
+        *resolving.notes(queue, spec),
+        *found.placement.warnings,
     )
     wait_reason = _wait_reason(queue, spec, roles)
-    return Preview(queue, spec, with_cluster(roles, queue), asked, wait_reason, notes)
-
-
-def with_cluster(roles: Iterable[Role], queue: Queue) -> tuple[Role, ...]:
-    """Return the roles with all that is said of their pods, by the cluster's own settings too; nothing without pods."""
-    if not clusters.backend(queue.cluster).MAKES_PODS:
-        return tuple(replace(role, shape=ReplicaShape(working_dir=role.shape.working_dir)) for role in roles)
-    below = clusters.get(queue.cluster).shape
-    return tuple(role.on(below) for role in roles)
-
-
-def _changes(spec: JobSpec, sent: Mapping[str, Any]) -> tuple[str, ...]:
-    """Say which texts of a framework's own fields it had to change, such as the name of a mesh."""
-    return tuple(
-        f"{name} {sent[name]} became {value}: {frameworks.OPTIONS[spec.framework][name].remedy}"
-        for name, value in spec.options.items()
-        if isinstance(value, str) and isinstance(sent.get(name), str) and sent[name] != value
-    )
-
-
-def _notes(queue: Queue, spec: JobSpec) -> tuple[str, ...]:
-    """Warn about open ports, and about what has no effect on plain processes of one machine."""
-    backend, notes = clusters.backend(queue.cluster), []
-    # Pods have addresses of their own, but processes of one machine share all of its.
-    if not backend.SEPARATES and (listens := frameworks.get(spec.framework).listens(spec)):
-        notes.append(f"{listens} (docs/security.md)")
-    given = {*spec.pod, *(name for fields in spec.roles.values() for name in fields)}
-    own = [name for name in spec.options if name.endswith(("_cpu", "_memory"))]  # of a framework's roles
-    if not backend.MAKES_PODS and (names := [*pod_fields.without_effect(given), *own]):
-        words = f"cluster {queue.cluster} starts processes of one machine, which have no pods: {', '.join(names)} "
-        notes.append(words + ("has" if len(names) == 1 else "have") + " no effect there")
-    return tuple(notes)
+    return Preview(queue, spec, resolving.with_cluster(roles, queue), asked, wait_reason, notes)
 
 
 def _wait_reason(queue: Queue, spec: JobSpec, roles: Sequence[Role]) -> str:
@@ -192,109 +127,6 @@ def _wait_reason(queue: Queue, spec: JobSpec, roles: Sequence[Role]) -> str:
         if decision.job == 0 and isinstance(decision, admission.Wait):
             return decision.reason
     return ""
-
-
-def _check_operators(roles: Iterable[Role], spec: JobSpec, queue: Queue) -> None:
-    """Refuse an object whose operator cannot make replicas here; its kind is the value of a field of the framework."""
-    theirs = clusters.backend(queue.cluster).OPERATORS
-    for role in roles:
-        if role.operator and role.operator not in theirs:
-            field = next(name for name, value in spec.options.items() if value == role.operator)
-            words = f"does not exist on cluster {queue.cluster}, which starts processes of one machine; remove {field}"
-            raise InvalidSpec(Problem(field, role.operator, words))
-
-
-def _placement(roles: Sequence[Role], spec: JobSpec, queue: Queue) -> clusters.Placement:
-    """Return what no machine of the cluster could ever take; if the machines are unknown, nothing is a problem."""
-    if not clusters.backend(queue.cluster).HAS_NODES:
-        return clusters.Placement()
-    with faultpoints.around("cluster.placement"):
-        cluster = clusters.get(queue.cluster)
-        found = cluster.placement(roles, resource=queue.resource, node_slots=queue.gpus_per_node)
-    problems = [found.problem] if found.problem else []
-    problems += [
-        problem
-        for role in roles
-        # What the cluster's own settings allow for /dev/shm may well be more than a small role's memory.
-        if role.shape.shm
-        and (problem := pod_fields.shm_problem(role.on(cluster.shape).shape, f"roles.{role.name}.shm"))
-    ]
-    return replace(found, problem=_as_given(problems[0], spec) if problems else None)
-
-
-def _as_given(problem: Problem, spec: JobSpec) -> Problem:
-    """Return a problem of one role's pods at the field from which it has the value: its own, or that of all roles."""
-    parts = problem.field.split(".", 2)
-    if len(parts) < 3 or parts[0] != "roles" or parts[2].partition(".")[0] in spec.roles.get(parts[1], {}):
-        return problem
-    names = (f"{kind}_{parts[2]}" for kind in (parts[1], "host"))  # meshes have names of their own, and one size
-    return replace(problem, field=next((name for name in names if name in spec.options), parts[2]))
-
-
-def _check_working_dir(spec: JobSpec, workspace: Workspace | None) -> None:
-    """Refuse a folder that is not in the job's code; what an image has, nobody knows here."""
-    named = [("working_dir", spec.working_dir)]
-    named += [(f"roles.{name}.working_dir", one.get("working_dir", "")) for name, one in spec.roles.items()]
-    is_folder = command_words.is_folder_of(workspace)
-    for field, path in named:
-        if path and not path.startswith("/") and not is_folder(path):
-            raise InvalidSpec(
-                Problem(field, path, "is no folder of the job's code; correct it, or omit it to start at its top")
-            )
-
-
-def _check_image(spec: JobSpec, queue: Queue) -> None:
-    """Refuse an image where nothing runs it: the job would run something else than it says."""
-    if clusters.backend(queue.cluster).MAKES_PODS:
-        return
-    named = [
-        ("image", spec.image),
-        *((f"roles.{name}.image", one.get("image", "")) for name, one in spec.roles.items()),
-    ]
-    for field, image in named:
-        if image:
-            words = (
-                f"cannot be used on cluster {queue.cluster}, which starts processes of one machine; remove it, or "
-                "choose a queue on Kubernetes"
-            )
-            raise InvalidSpec(Problem(field, image, words))
-
-
-def _check_volumes(spec: JobSpec, queue: Queue) -> None:
-    if clusters.backend(queue.cluster).MOUNTS:
-        return
-    mounted = [one for one in spec.volumes if ":" in one]
-    if mounted:
-        name = mounted[0].partition(":")[0]
-        raise InvalidSpec(
-            Problem(
-                "volumes", mounted[0],
-                f"cluster {queue.cluster} runs plain processes and mounts nothing; write {name} alone and read "
-                f"${volume_variable(name)}",
-            )
-        )  # fmt: skip
-
-
-def queue_defaults(queue: Queue, defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """Return fields for the jobs of a queue, checked like a job's own; None or an empty text leaves a field to the job.
-
-    Raises InvalidInput with every problem.
-    """
-    given = {name: value for name, value in defaults.items() if value not in (None, "")}
-    if len(given) > MOST_DEFAULTS:
-        raise InvalidInput(Problem("defaults", len(given), f"has at most {MOST_DEFAULTS} fields"))
-    found, problems = {}, []
-    for name, value in given.items():
-        try:
-            found[name] = frameworks.default(name, value)
-        except InvalidInput as error:
-            problems += [Problem(f"defaults.{one.field}", one.value, one.message) for one in error.problems]
-    if "image" in found and not clusters.backend(queue.cluster).MAKES_PODS:
-        words = f"cannot be used on cluster {queue.cluster}, which starts processes of one machine; remove it"
-        problems.append(Problem("defaults.image", found["image"], words))
-    if problems:
-        raise InvalidInput(*problems)
-    return found
 
 
 def cancel(*, job: Job, by: User, is_now: bool = False) -> Job:
@@ -407,6 +239,7 @@ def _insert(
     with faultpoints.atomic("services.submit"):
         if workspace is not None:
             hold(workspace)
+        credentials.hold(mounts(spec.team_secrets), team=queue.team)
         job = Job.objects.create(
             team=queue.team,
             queue=queue,

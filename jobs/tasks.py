@@ -12,9 +12,10 @@ from django.utils import timezone
 
 from common.machine import gc_tuning
 from common.signals import doorbell
+from credentials.services import forget_old
 
 from .analysis import rollups
-from .control import orphans, sweeper
+from .control import job_secrets, orphans, sweeper
 from .logs import compaction, retention
 from .webhooks import courier, sending
 
@@ -70,4 +71,5 @@ def sweep_logs() -> None:
 @shared_task(name="jobs.collect")
 def collect() -> None:
     sending.forget(now=timezone.now())
+    forget_old(used=job_secrets.in_use())
     retention.collect(now=timezone.now())

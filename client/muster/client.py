@@ -25,6 +25,7 @@ from muster.http.wire import Retry, Wire
 from muster.jobs.logs import Logs
 from muster.jobs.reading import Reading
 from muster.teams.operations import Teams
+from muster.teams.secrets import TeamSecrets
 from muster.teams.webhooks import Webhooks
 
 __all__ = ["AsyncClient", "Client"]
@@ -33,7 +34,7 @@ A = TypeVar("A", bound="AsyncClient")
 C = TypeVar("C", bound="Client")
 
 
-class Core(Sending, Logs, Reading, Teams, Webhooks):
+class Core(Sending, Logs, Reading, Teams, Webhooks, TeamSecrets):
     """All operations, over a port."""
 
     async def close(self) -> None:
@@ -152,6 +153,11 @@ class Client:
     ceilings = blocking(Core.ceilings)
     set_ceiling = blocking(Core.set_ceiling)
 
+    team_secrets = blocking(Core.team_secrets)
+    team_secret = blocking(Core.team_secret)
+    create_team_secret = blocking(Core.create_team_secret)
+    set_team_secret = blocking(Core.set_team_secret)
+    delete_team_secret = blocking(Core.delete_team_secret)
     webhooks = blocking(Core.webhooks)
     webhook = blocking(Core.webhook)
     create_webhook = blocking(Core.create_webhook)

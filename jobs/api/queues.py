@@ -15,7 +15,7 @@ from accounts.permissions import Act, require
 from common.errors import InvalidInput, Problem
 from common.http.rest import Paging, listed
 from jobs.analysis.usage import over_quota_warning, with_use
-from jobs.services import queue_defaults
+from jobs.submission.resolving import queue_defaults
 from queues import services
 from queues.models import Queue, Resource
 from queues.readable import readable_queues

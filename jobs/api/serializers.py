@@ -168,6 +168,9 @@ class JobSerializer(serializers.ModelSerializer[Job]):
     env = serializers.DictField(source="spec.env", child=serializers.CharField())
     secrets = serializers.SerializerMethodField(help_text="names only")
     volumes = serializers.SerializerMethodField()
+    team_secrets = serializers.SerializerMethodField(
+        help_text="names of its team's secrets, with a path where it chose one"
+    )
     notify = serializers.SerializerMethodField(help_text="names of the webhooks that it names")
     workspace = serializers.IntegerField(source="workspace_id", allow_null=True)
     nodes = serializers.IntegerField()
@@ -188,7 +191,7 @@ class JobSerializer(serializers.ModelSerializer[Job]):
         model = Job
         fields = (
             "id", "name", "team", "queue", "user", "framework", "phase", "reason", "message", "priority", "attempt",
-            "failures", "max_retries", "retry_on", "never_retry_on", "nodes", "min_nodes", "nproc_per_node", "layout", "options", "command", "env", "secrets", "volumes", "notify", "workspace", "suspended", "cancel_requested_at", "cancel_now_at", "created_at",
+            "failures", "max_retries", "retry_on", "never_retry_on", "nodes", "min_nodes", "nproc_per_node", "layout", "options", "command", "env", "secrets", "team_secrets", "volumes", "notify", "workspace", "suspended", "cancel_requested_at", "cancel_now_at", "created_at",
             "admitted_at", "running_at", "finished_at", "phase_since", "is_finished", "ranks", "progress", "first_failure", "url",
         )  # fmt: skip
         read_only_fields = fields
@@ -201,6 +204,9 @@ class JobSerializer(serializers.ModelSerializer[Job]):
         return list(job.spec.get("volumes", []))
 
     @extend_schema_field(serializers.ListField(child=serializers.CharField()))
+    def get_team_secrets(self, job: Job) -> list[str]:
+        return list(job.spec.get("team_secrets", []))
+
     def get_notify(self, job: Job) -> list[str]:
         return list(job.spec.get("notify", []))
 

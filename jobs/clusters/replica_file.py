@@ -46,10 +46,15 @@ def describe(
     ports: Mapping[str, int],
     control_file: str,
     volumes: Mapping[str, str] | None = None,
+    secrets_folder: str = "",
 ) -> dict[str, Any]:
-    """Return one replica's `replica.json` (docs/wire.md, section 1). `volumes` maps names to their folders."""
+    """Return one replica's `replica.json` (docs/wire.md, section 1). `volumes` maps names to their folders.
+
+    `secrets_folder`: where the agent writes the files of the team's secrets, each secret in a folder of its name.
+    """
     env = {name: resolve(value, plan, role, index=index, ports=ports) for name, value in role.env.items()}
     env |= {volume_variable(name): folder for name, folder in (volumes or {}).items()}
+    env |= {secret_variable(name): f"{secrets_folder}/{name}" for name in plan.secret_files}
     held = [ports[name] for name, home in ports_needed(plan).items() if home == (role.name, index)]
     return {
         "run": plan.run,
@@ -63,6 +68,11 @@ def describe(
         "command": list(role.command),
         "working_dir": role.shape.working_dir,
         "env": {**LOOPBACK_ENV, **plan.env, **env},
+        "secret_files": {
+            f"{secrets_folder}/{name}/{file}": text
+            for name, one in plan.secret_files.items()
+            for file, text in one.files.items()
+        },
         "hold_port": held[0] if held else None,
         "grace_seconds": plan.grace_seconds,
         "start_timeout_seconds": plan.start_timeout_seconds,
@@ -111,6 +121,11 @@ def incarnation_of(name: str) -> tuple[str, int]:
 def volume_variable(name: str) -> str:
     """Return the variable with a volume's path: MUSTER_VOLUME_DATA_SETS for `data-sets`."""
     return "MUSTER_VOLUME_" + name.upper().replace("-", "_")
+
+
+def secret_variable(name: str) -> str:
+    """Return the variable with the folder of a secret's files: MUSTER_SECRET_CLOUD_KEY for `cloud-key`."""
+    return "MUSTER_SECRET_" + name.upper().replace("-", "_")
 
 
 def mark(run: str, attempt: int) -> str:

@@ -9,9 +9,11 @@ from typing import Any
 from django.db import connection
 
 from common.db import sql
+from credentials import services as credentials
 from jobs import clusters
-from jobs.core.lifecycle import ON_CLUSTER
+from jobs.core.lifecycle import ON_CLUSTER, Phase
 from jobs.core.verdict import RoleView
+from jobs.core.volumes import mounts
 from jobs.models import Attempt, Job, Rank, Replica
 from jobs.models.inserts import begun, defaults
 
@@ -33,7 +35,9 @@ def write(job: Job, *, before: str, now: datetime) -> int | None:
     if not job.attempt or job.launched_at is None or not {before, job.phase} & ON_CLUSTER:
         return None
     is_over = job.phase not in ON_CLUSTER
+    is_new = job.phase == Phase.STARTING != before
     row = Attempt(
+        secrets=_secrets(job) if is_new else None,
         job=job, number=job.attempt, cluster=job.queue.cluster, namespace=clusters.namespace_of(job.queue.cluster),
         workspace_id=job.workspace_id, launched_at=job.launched_at, applied_at=job.applied_at, running_at=job.running_at,
         ended_at=now if is_over else None, outcome=job.phase if is_over else "", reason=job.stop_reason, message=job.message,
@@ -43,6 +47,12 @@ def write(job: Job, *, before: str, now: datetime) -> int | None:
         [row], update_conflicts=True, unique_fields=["job", "number"], update_fields=changing
     )
     return row.pk
+
+
+def _secrets(job: Job) -> dict[str, int] | None:
+    """Return the versions of the team's secrets that an attempt begins with, so that all its replicas get the same."""
+    names = mounts(job.job_spec.team_secrets)
+    return credentials.newest(names, team=job.team) if names else None
 
 
 def insert(*, job: int, run: str, attempt: int, launch: int, role: RoleView) -> None:

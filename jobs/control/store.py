@@ -16,16 +16,17 @@ from common.db import db_connections
 from common.errors import LeaseLost, Refused
 from common.signals import doorbell
 from common.telemetry import measures
-from jobs import frameworks, history, trust
+from jobs import frameworks, history
 from jobs.core import exits, lease, volumes
 from jobs.core.agent_identity import AgentIdentity
 from jobs.core.failure_kinds import Kind
 from jobs.core.lifecycle import ON_CLUSTER, TERMINAL, JobView, Phase, Step, StopReason, after, applied
-from jobs.core.plan import Plan
+from jobs.core.plan import Plan, SecretFiles
 from jobs.core.replacement import GONE, Key, unconfirmed
 from jobs.core.verdict import ENDED, ReplicaState, Seen
 from jobs.ingest.agent_tokens import attempt_key, issue
 from jobs.models import Attempt, AttemptFailure, Delivery, Job, JobEvent, Rank, RankState, Replica
+from jobs.submission import trust
 from jobs.webhooks import courier, outbox
 from jobs.webhooks.events import WebhookEvent
 from queues.models import Queue
@@ -150,7 +151,10 @@ def plan_of(job: Job, attempt: int) -> Plan:
         for role in roles
         for index in range(role.replicas)
     }
+    given = job_secrets.of_team(job, attempt)
+    paths = volumes.mounts(spec.team_secrets)
     env = {
+        **given.env,  # below what the job says itself
         **spec.env,
         **job_secrets.unseal(job.sealed_secrets),
         **({framework.KEY_ENV: attempt_key(job.run, attempt)} if framework.KEY_ENV else {}),
@@ -162,7 +166,8 @@ def plan_of(job: Job, attempt: int) -> Plan:
         job.run, attempt, roles, spec.framework, env=env, secrets=secrets, grace_seconds=spec.grace_seconds,
         start_timeout_seconds=spec.start_timeout_seconds,
         team=job.team.name, job=job.name, user=job.user.username, volumes=volumes.mounts(spec.volumes), resource=job.queue.resource, node_slots=job.queue.gpus_per_node,
-        has_code=job.workspace_id is not None, incarnations=incarnations,
+        has_code=job.workspace_id is not None, incarnations=incarnations, docker_config=given.docker_config,
+        secret_files={name: SecretFiles(files, paths[name]) for name, files in given.files.items()},
     )  # fmt: skip
 
 
@@ -250,9 +255,7 @@ def _queue_deliveries(job: Job, event: WebhookEvent, now: datetime) -> None:
     """Write the deliveries that notify webhooks of this step. Whatever goes wrong with that, the job gets to its next phase."""
     try:
         with faultpoints.atomic("store.record"):  # a savepoint, which a failing statement leaves the step out of
-            rows = outbox.deliveries(
-                job, event, now=now, secrets=lambda: job_secrets.unseal(job.sealed_secrets).values()
-            )
+            rows = outbox.deliveries(job, event, now=now, secrets=lambda: job_secrets.texts(job))
             Delivery.objects.bulk_create(rows, ignore_conflicts=True)
     except db_connections.AWAY:
         raise  # the step needs the database as well

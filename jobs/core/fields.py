@@ -85,6 +85,8 @@ _ROWS = (
     Field("env", Type.MAPPING, "Environment", "environment variables of every rank, as a mapping of names to text"),
     Field("secrets", Type.MAPPING, "Secrets", "further environment variables: stored encrypted, passed to the ranks, never shown again",
           is_secret=True),
+    Field("team_secrets", Type.LIST, "Team secrets", "names of the team's secrets that its replicas get, as `muster secrets list` shows them: `name`, or `name:/path` for files",
+          "give names separated by spaces, such as wandb"),
     Field("image", Type.TEXT, "Image", "container image of its pods in place of the queue's, such as pytorch/pytorch:2.9; it needs python3, 3.8 or later"),
     quantity("cpu", "CPU of a replica", "cores of each replica's pod, requested and at most", example="8 or 500m", pattern=""),  # checked by pod_fields.py
     quantity("memory", "Memory of a replica", "memory of each replica's pod, requested and at most", example="32Gi", pattern=""),  # checked by pod_fields.py

@@ -115,6 +115,14 @@ class Role:
 
 
 @dataclass(frozen=True)
+class SecretFiles:
+    """The files of one of the team's secrets, by name, and where a pod has them; an empty path leaves that to the cluster."""
+
+    files: Mapping[str, str]
+    path: str = ""
+
+
+@dataclass(frozen=True)
 class Plan:
     """One launch of a job: everything a cluster needs, without further lookups."""
 
@@ -133,6 +141,9 @@ class Plan:
     resource: str = ""  # the resource of which each process takes one, by its name in the queue
     node_slots: int = 0  # how many of them a node of the queue has; 0: not known
     volumes: Mapping[str, str] = field(default_factory=dict)  # name to mount path, empty for the cluster's choice
+    # Of the team's secrets: files by the secret's name, and registry logins as a `.dockerconfigjson`.
+    secret_files: Mapping[str, "SecretFiles"] = field(default_factory=dict, repr=False)
+    docker_config: str = field(default="", repr=False)
     has_code: bool = True  # False: all of it is in the image, and no replica needs to fetch code
     incarnations: Mapping[tuple[str, int], int] = field(default_factory=dict)  # of places whose replica was replaced
     wanted: frozenset[tuple[str, int]] | None = None  # only these are to be created; None: all of them

@@ -25,7 +25,7 @@ NAME = re.compile(
 )  # fits a DNS label with the attempt, role and index behind it
 ENV_NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*\Z")
 _CODES = ("retry_on", "never_retry_on")  # fields with exit codes
-_LATER = (*_CODES, "notify", "tolerations")  # lists that are stored only where they are given
+_LATER = (*_CODES, "notify", "tolerations", "team_secrets")  # lists that are stored only where they are given
 MAX_WEBHOOKS = 20
 
 
@@ -41,6 +41,7 @@ class JobSpec:
     nproc_per_node: int = 1
     env: Mapping[str, str] = field(default_factory=dict)
     secrets: tuple[str, ...] = ()  # names of further variables; their values are stored separately, and never shown
+    team_secrets: tuple[str, ...] = ()  # names of secrets of its team: "name", or "name:/path" where it has files
     volumes: tuple[str, ...] = ()  # "name", or "name:/path" if the cluster mounts
     # Of its pods, in all roles; what each means: pod_fields.py.
     image: str = ""
@@ -129,6 +130,8 @@ def parse(
     _refuse_doubled(values["env"], secrets, problems)
     values["secrets"] = tuple(sorted(secrets))
     values["volumes"] = volumes.parse(data.get("volumes", ()), problems)
+    values["team_secrets"] = _team_secrets(defaults or {}, asked, problems)
+    volumes.refuse_common_paths(values["volumes"], values["team_secrets"], problems, field="team_secrets")
     below, roles_below = (defaults or {}), pod_fields.parse_roles((defaults or {}).get("roles"), problems)
     values |= pod_fields.over(pod_fields.parse(below, problems), pod_fields.parse(asked, problems), problems)
     values["tolerations"] = tuple(values.get("tolerations", ()))
@@ -302,6 +305,16 @@ def _refuse_doubled(env: Mapping[str, str], secrets: Mapping[str, str], problems
     problems.extend(
         Problem(f"secrets.{name}", None, "is also in env; keep one of them") for name in sorted(set(env) & set(secrets))
     )
+
+
+def _team_secrets(below: Mapping[str, Any], asked: Mapping[str, Any], problems: list[Problem]) -> tuple[str, ...]:
+    """Return names of the team's secrets: those of the queue, and those of the job over them."""
+    layers = []
+    for data in (below, asked):
+        value = data.get("team_secrets", ())
+        value = value.replace(",", " ").split() if isinstance(value, str) else value
+        layers.append(volumes.parse(value, problems, field="team_secrets", example="wandb"))
+    return volumes.over(*layers)
 
 
 def _webhooks(value: Any, problems: list[Problem]) -> tuple[str, ...]:

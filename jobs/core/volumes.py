@@ -1,4 +1,4 @@
-"""A team's shared folders as a job requests them: `datasets`, or `datasets:/data` if the cluster mounts. Pure."""
+"""What a job requests of its team by name, and where it is mounted: `datasets`, or `datasets:/data`. Volumes and secrets. Pure."""
 
 import re
 from collections.abc import Iterable
@@ -12,23 +12,40 @@ _NAME = re.compile(r"^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?\Z")
 _TAKEN = ("/proc", "/sys", "/dev", "/etc", "/usr", "/bin", "/lib", "/tmp", "/muster")  # noqa: S108 - names of mount points
 
 
-def parse(value: Any, problems: list[Problem]) -> tuple[str, ...]:
+def parse(value: Any, problems: list[Problem], *, field: str = "volumes", example: str = "datasets") -> tuple[str, ...]:
     """Return the sent list, with each entry checked; adds problems to `problems`."""
     if not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in value):
-        problems.append(Problem("volumes", value, 'must be a list such as ["datasets"] or ["datasets:/data"]'))
+        problems.append(Problem(field, value, f'must be a list such as ["{example}"] or ["{example}:/data"]'))
         return ()
     if len(value) > MOST:
-        problems.append(Problem("volumes", len(value), f"has at most {MOST} entries"))
+        problems.append(Problem(field, len(value), f"has at most {MOST} entries"))
         return ()
     for one in value:
         complaint = _complaint(one)
         if complaint:
-            problems.append(Problem("volumes", one, complaint))
+            problems.append(Problem(field, one, complaint))
     for part, what in ((0, "name"), (2, "path")):
         given = [one.partition(":")[part].rstrip("/") for one in value]
         doubled = sorted({one for one in given if one and given.count(one) > 1})
-        problems.extend(Problem("volumes", one, f"appears twice; one {what} is one volume") for one in doubled)
+        problems.extend(Problem(field, one, f"appears twice; give each {what} once") for one in doubled)
     return tuple(value)
+
+
+def over(below: Iterable[str], above: Iterable[str]) -> tuple[str, ...]:
+    """Return the entries of two lists; one of the same name in `above` replaces that in `below`."""
+    added = tuple(above)
+    names = set(mounts(added))
+    return (*(one for one in below if one.partition(":")[0] not in names), *added)
+
+
+def refuse_common_paths(first: Iterable[str], second: Iterable[str], problems: list[Problem], *, field: str) -> None:
+    """Add a problem for each path of `second`, which is the field's, at which `first` has something already."""
+    taken = {path.rstrip("/"): name for name, path in mounts(first).items() if path}
+    problems += [
+        Problem(field, f"{name}:{path}", f"is mounted where {taken[path.rstrip('/')]} is; choose another path")
+        for name, path in mounts(second).items()
+        if path.rstrip("/") in taken
+    ]
 
 
 def mounts(volumes: Iterable[str]) -> dict[str, str]:

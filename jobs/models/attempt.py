@@ -20,6 +20,7 @@ class Attempt(models.Model):
     cluster = models.CharField(max_length=40, help_text="its name in CLUSTERS")
     namespace = models.CharField(max_length=63, blank=True, help_text="of its objects; empty where there are none")
     workspace = models.ForeignKey(Workspace, models.PROTECT, null=True, related_name="+", help_text="its code")
+    secrets = models.JSONField(null=True, help_text="versions of the team's secrets that it began with, by name")
     launched_at = models.DateTimeField(help_text="when it was decided")
     applied_at = models.DateTimeField(null=True, help_text="when the cluster had confirmed its creation")
     running_at = models.DateTimeField(null=True)

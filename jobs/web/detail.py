@@ -17,6 +17,7 @@ from jobs.analysis.attempts import attempts
 from jobs.analysis.metrics import MAX_RANKS
 from jobs.analysis.progress import progress
 from jobs.core.lifecycle import ON_CLUSTER, Phase, StopReason
+from jobs.core.volumes import mounts
 from jobs.models import Delivery, Job, JobEvent, RankState
 
 from . import appearance, plan
@@ -192,10 +193,19 @@ def about_context(request: HtmxRequest, *, job: Job) -> Context:
         "command": shlex.join(job.command),
         "cli": f"muster logs -f {job.pk}",
         "secrets": job.spec.get("secrets", []),
+        "team_secrets": _team_secrets(job),
         "pods": plan.pods_of(job),
         "env": sorted(job.spec.get("env", {}).items()),
         "env_text": "\n".join(f"{name}={value}" for name, value in sorted(job.spec.get("env", {}).items())),
     }
+
+
+def _team_secrets(job: Job) -> list[tuple[str, int | None]]:
+    """Return the team's secrets that the job names, each with the version that its newest attempt began with."""
+    names = mounts(job.spec.get("team_secrets", []))
+    row = job.attempts.filter(number=job.attempt).only("secrets").first() if names else None
+    versions = (row.secrets if row else None) or {}
+    return [(name, versions.get(name)) for name in names]
 
 
 def _history(job: Job) -> QuerySet[JobEvent]:

@@ -98,6 +98,9 @@ def _lines(rows: int = 1) -> forms.Textarea:
     return forms.Textarea(attrs={"rows": rows, "spellcheck": "false"})
 
 
+FOLDED = ("env", "secrets", "team_secrets", "volumes", "notify")
+
+
 class SubmitForm(forms.Form):
     """Fields of whole numbers, and those of the chosen framework, come from the table of a job's fields."""
 
@@ -126,6 +129,7 @@ class SubmitForm(forms.Form):
     volumes = forms.CharField(
         required=False, max_length=10_000, widget=forms.Textarea(attrs={"rows": 1, "spellcheck": "false"})
     )
+    team_secrets = forms.CharField(required=False, max_length=10_000, widget=forms.TextInput({"spellcheck": "false"}))
     notify = forms.CharField(required=False, max_length=1000, widget=forms.TextInput({"spellcheck": "false"}))
     node_selector = forms.CharField(required=False, max_length=20_000, widget=_lines())
     tolerations = forms.CharField(required=False, max_length=20_000, widget=_lines())
@@ -177,11 +181,11 @@ class SubmitForm(forms.Form):
 
     def has_more(self) -> bool:
         """Whether one of the folded fields is wrong, or differs from what most jobs have."""
-        if any(field.errors for field in (*self.more(), self["env"], self["secrets"], self["volumes"], self["notify"])):
+        if any(field.errors for field in (*self.more(), *(self[name] for name in FOLDED))):
             return True
         usual = ("", str(None))  # left empty, or not given
         changed = (str(field.value()) not in (*usual, str(FIELDS[field.name].default)) for field in self.more())
-        return any(self[name].value() for name in ("env", "volumes", "notify")) or any(changed)
+        return any(self[name].value() for name in FOLDED if name != "secrets") or any(changed)
 
     def pod_texts(self) -> list[forms.BoundField]:
         return [self[field.name] for field in POD_TEXTS]
@@ -233,6 +237,9 @@ class SubmitForm(forms.Form):
     def clean_volumes(self) -> list[str]:
         return str(self.cleaned_data["volumes"]).replace(",", " ").split()
 
+    def clean_team_secrets(self) -> list[str]:
+        return str(self.cleaned_data["team_secrets"]).replace(",", " ").split()
+
     def clean_notify(self) -> list[str]:
         return str(self.cleaned_data["notify"]).replace(",", " ").split()
 
@@ -254,7 +261,7 @@ class SubmitForm(forms.Form):
         names = ("name", "command", "framework", "gpus", *(field.name for field in fields))
         left_out = SHAPE if _is_some(data.get("gpus")) else ("gpus",)
         flat = {name: data[name] for name in names if data.get(name) and name not in left_out}
-        others = ("env", "secrets", "volumes", "notify", *POD_PAIRS, "tolerations", "roles")
+        others = (*FOLDED, *POD_PAIRS, "tolerations", "roles")
         return {**flat, **{name: data[name] for name in others if data.get(name)}}
 
     def uploads(self) -> "list[tuple[str, Uploaded[Any]]]":
@@ -321,6 +328,7 @@ def from_job(job: Job) -> dict[str, Any]:
             if (value := job.spec.get(field.name)) is not None
         },
         "volumes": " ".join(job.spec.get("volumes", [])),
+        "team_secrets": " ".join(job.spec.get("team_secrets", [])),
         "notify": " ".join(job.spec.get("notify", [])),
         **{
             name: "\n".join(f"{key}={value}" for key, value in job.spec.get(name, {}).items())

@@ -11,7 +11,8 @@ from jobs import clusters, frameworks
 from jobs.core import pod_fields
 from jobs.core.plan import Endpoint, First, FirstRank, Here, Host, Index, Launch, Port, Role, Value
 from jobs.models import Job
-from jobs.services import Preview, with_cluster
+from jobs.services import Preview
+from jobs.submission.resolving import with_cluster
 from queues.resources import describe
 from queues.shape import ReplicaShape
 

@@ -21,7 +21,7 @@ from common import yaml_input
 from common.errors import Conflict, InvalidInput, NotAllowed, Problem
 from jobs.analysis.usage import consequences, over_quota_warning, with_use
 from jobs.models import Job, in_order
-from jobs.services import queue_defaults
+from jobs.submission.resolving import queue_defaults
 from queues import services
 from queues.models import Resource
 from queues.readable import readable_queues

@@ -27,6 +27,7 @@ from schemathesis.specs.openapi.checks import (
 
 from accounts import members
 from accounts.models import Membership, Role, Team, Token
+from credentials import services as secrets
 from jobs.ingest import apply
 from queues.models import Queue
 from tests.conftest import make_user
@@ -85,11 +86,14 @@ def _filled() -> dict:
     services.receive(team=team, by=root, stream=io.BytesIO(packs.pack(b"print(1)")))
     code, _ = services.create(team=team, by=root, put=sent.entries([packs.file("train.py", b"print(1)")]))
     hook, gone = (seed.webhook(team, name=name) for name in ("chat", "gone"))
+    for name in ("hub", "unused"):
+        secrets.create(team=team, by=root, name=name, kind="env", values={"HF_TOKEN": "x"})
     own, text = Token.issue(root, "contract", scope="manage")
     other = Token.issue(bot, "other")[0]
     real = {"id": job.pk, "team": "nlp", "username": "ada", "queue": "default", "cluster": "local", "ids": [job.pk]}
     real["resource"] = "cpu"
     real |= {"hook": hook.name, "unused_hook": gone.name, "delivery": hook.deliveries.first().pk}
+    real |= {"secret": "hub", "unused_secret": "unused"}
     real |= {"ended": ended.pk, "token": other.pk, "bot": bot.username, "code": code.pk, "path": "train.py"}
     return {"headers": {"Authorization": f"Bearer {text}"}, "real": real, "token": other.pk, "own": own.pk}
 
@@ -156,6 +160,8 @@ AT = {
     **{f"/webhooks/{{name}}{rest}": {"name": "hook"} for rest in ("", "/rotate", "/test", "/deliveries")},
     "/webhooks/{name}/deliveries/{id}/again": {"name": "hook", "id": "delivery"},
     "DELETE /api/v1/teams/{team}/webhooks/{name}": {"name": "unused_hook"},
+    "/secrets/{name}": {"name": "secret"},
+    "DELETE /api/v1/teams/{team}/secrets/{name}": {"name": "unused_secret"},
 }
 SUBMITTED = {"queue": "default", "command": ["torchrun", "train.py"], "nodes": 1, "nproc_per_node": 1}
 PLAIN_BODIES = {
@@ -165,6 +171,8 @@ PLAIN_BODIES = {
     "POST /api/v1/tokens": {"name": "more"},
     "POST /api/v1/teams/{team}/webhooks": {"name": "more", "url": "https://93.184.216.34/", "events": ["end"]},
     "PATCH /api/v1/teams/{team}/webhooks/{name}": {"is_active": True},
+    "POST /api/v1/teams/{team}/secrets": {"name": "more", "values": {"HF_TOKEN": "x"}},
+    "PATCH /api/v1/teams/{team}/secrets/{name}": {"values": {"HF_TOKEN": "y"}},
     "POST /api/v1/workspaces": {"team": "nlp", "set": []},
     "POST /api/v1/workspaces/missing": {"team": "nlp", "digests": []},
     "POST /api/v1/workspaces/files": b"odd",

@@ -83,7 +83,7 @@ def _checked(name: str, value: Any, *, source: str) -> Any:
         return _command(value, source=source)
     if name == "env":
         return _env(value, source=source)
-    if name in ("secrets", "volumes", "notify", "env_file"):
+    if name in ("secrets", "team_secrets", "volumes", "notify", "env_file"):
         return tuple(str(item) for item in (value if isinstance(value, list) else [value]))
     return _sendable(name, value, source=source)
 

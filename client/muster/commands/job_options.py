@@ -56,6 +56,8 @@ OPTIONS: tuple[Callable[[Any], Any], ...] = (
                  help="Read environment variables from a .env file."),
     click.option("--secret", "secrets", metavar="K", multiple=True, callback=names_only,
                  help="Environment variable whose value is never shown again; it is taken from $K, or prompted for."),
+    click.option("--team-secret", "team_secrets", metavar="NAME", multiple=True,
+                 help="Secret of the team (`muster secrets`); NAME:/PATH mounts its files there; may be repeated."),
     click.option("--volume", "volumes", metavar="NAME:/PATH", multiple=True, help="Volume to mount; may be repeated."),
     click.option("--image", metavar="IMAGE", help="Container image of the pods, in place of the queue's."),
     click.option("--cpu", metavar="N", help="Cores of each replica, such as 8 or 500m."),

@@ -87,6 +87,7 @@ class Job(Model):
     first_failure: Failure | None = read(Failure.parse)
     url: str = ""
     secrets: tuple[str, ...] = read(tuple, default=())  # their names
+    team_secrets: tuple[str, ...] = read(tuple, default=())  # with a path where it chose one
     volumes: tuple[str, ...] = read(tuple, default=())
     notify: tuple[str, ...] = read(tuple, default=())  # webhooks that it names
     # Of its pods, as submitted; what the queue and the cluster add is in a plan.

@@ -126,6 +126,8 @@ class AttemptLauncher:
             bodies.insert(0, manifests.network_policy(plan, self.site, owner=owner))
         later = [(role.name, index) for role, index in plan.replicas() if plan.incarnation(role.name, index)]
         bodies += [manifests.secret(plan, self.site, owner=owner, replica=place) for place in later]
+        if plan.docker_config and plan.wanted is None:
+            bodies.append(manifests.pull_secret(plan, owner=owner))
         message = ""
         for body in bodies:
             is_policy = body["kind"] == "NetworkPolicy"

@@ -30,6 +30,7 @@ from . import devices, drain, handed
 from .host import Host, Identity
 
 DEFAULT_AGENT = Path(__file__).resolve().parents[3] / "agent" / "agent.pyz"
+SECRETS = "secrets"  # in a replica's folder: files of the team's secrets, by name
 DRAIN_SECONDS = 60  # how long an agent may go on sending its data (docs/wire.md, section 2)
 NOW_SECONDS = 15  # how long an agent may take to end its replica without any grace period
 POLL_SECONDS = 0.5
@@ -93,13 +94,13 @@ class LocalCluster:
                 place = folder / place_name(role.name, index, plan.incarnation(role.name, index))
                 if _identity(place) is None:
                     config = describe(
-                        plan, role, index, ports=ports, volumes=volumes, control_file=str(self.root / "control.json")
-                    )
+                        plan, role, index, ports=ports, volumes=volumes, control_file=str(self.root / "control.json"),
+                        secrets_folder=str(place / SECRETS),
+                    )  # fmt: skip
                     env = {**config["env"], **visible.get(place_name(role.name, index), {})}
                     here = {"env": env, "shared": str(shared), "cache": str(self.root / "cache")}
-                    self._spawn(
-                        place, {**config, **here}, plan.secrets.get(place_name(role.name, index), ""), user=user
-                    )
+                    token = plan.secrets.get(place_name(role.name, index), "")
+                    self._spawn(place, {**config, **here}, token, user=user)
         self._active(plan.run, plan.attempt).touch()
 
     def observe(self, run: str, attempt: int, expected: Expected) -> Seen:
@@ -423,15 +424,16 @@ def _lock_soon(lock: int) -> None:
 
 
 def forget_secrets(place: Path) -> None:
-    """Remove the secrets of a replica that ended and sent everything: its environment and its token.
+    """Remove the secrets of a replica that ended and sent everything: its environment, files of secrets, and its token.
 
     The token goes last, so that at a start its presence shows that work is left. A job may have removed it, which
     changes nothing.
     """
     with contextlib.suppress(*handed.UNREADABLE, OSError):
         config = json.loads(handed.read(place / "replica.json"))
-        if config["env"]:
-            handed.write(place / "replica.json", json.dumps({**config, "env": {}}, indent=1))
+        if config["env"]:  # never empty before
+            handed.write(place / "replica.json", json.dumps({**config, "env": {}, "secret_files": {}}, indent=1))
+    handed.erase(place / SECRETS)
     with contextlib.suppress(OSError):  # a job may have made a folder of that name
         (place / "token").unlink(missing_ok=True)
 

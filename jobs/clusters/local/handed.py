@@ -92,6 +92,15 @@ def names(folder: Path, most: int = 10_000) -> list[str]:
         os.close(at)
 
 
+def erase(folder: Path) -> None:
+    """Delete the files of a folder and of its subfolders, as far as that can be done; no link is followed."""
+    with contextlib.suppress(OSError, RecursionError):  # a job may have nested folders without end
+        for _, _, _, at in os.fwalk(folder, topdown=False, follow_symlinks=False):
+            for name in _files(at):
+                with contextlib.suppress(OSError):
+                    os.unlink(name, dir_fd=at)
+
+
 def owner(path: Path) -> int:
     return path.stat(follow_symlinks=False).st_uid
 

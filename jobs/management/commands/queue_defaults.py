@@ -7,7 +7,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from common import yaml_input
 from common.errors import InvalidInput
-from jobs.services import queue_defaults
+from jobs.submission.resolving import queue_defaults
 from queues.models import Queue
 from queues.services import set_defaults
 

@@ -64,6 +64,11 @@ CLIENT = {
     "GET /teams/{team}/service-accounts": ("service_accounts", "teams accounts list"),
     "POST /teams/{team}/service-accounts": ("create_service_account", "teams accounts add"),
     "DELETE /teams/{team}/service-accounts/{username}": ("remove_service_account", "teams accounts remove"),
+    "GET /teams/{team}/secrets": ("team_secrets", "secrets list"),
+    "POST /teams/{team}/secrets": ("create_team_secret", "secrets create"),
+    "GET /teams/{team}/secrets/{name}": ("team_secret", "secrets show"),
+    "PATCH /teams/{team}/secrets/{name}": ("set_team_secret", "secrets set"),
+    "DELETE /teams/{team}/secrets/{name}": ("delete_team_secret", "secrets delete"),
     "GET /teams/{team}/webhooks": ("webhooks", "webhooks list"),
     "POST /teams/{team}/webhooks": ("create_webhook", "webhooks create"),
     "GET /teams/{team}/webhooks/{name}": ("webhook", "webhooks show"),
@@ -169,13 +174,16 @@ def test_every_operation_is_reached_by_a_verb(script, job, lab, people, tmp_path
     acts_on_jobs(script, job, lab, tmp_path)
     people_and_tokens(script)
     webhooks(script, job)
+    team_secrets(script, tmp_path)
     queues_and_the_rest(script)
     login_and_logout(script)
 
     assert set(CLIENT) - script.operations() == ONLY_FOR_PROGRAMS
     # So that it also works with a server of the release before, unless what is new was asked for.
     unknown = [words for request in script.sent for words in shape.unknown_to(BEFORE, request)]
-    assert len(script.sent) > 60 and sorted(set(unknown)) == ["POST /api/v1/jobs: notify"]
+    assert len(script.sent) > 60 and sorted(set(unknown)) == [
+        f"POST /api/v1/jobs: {new}" for new in ("notify", "team_secrets")
+    ]
 
 
 def test_status_names_a_silent_agent(script, lab):
@@ -279,6 +287,25 @@ def webhooks(script, job):
     assert script.read(f"status {script.run(asked).strip()}")["notify"] == ["chat"]
     script.run("webhooks delete nlp chat")
     script.run("webhooks show nlp chat", exit_code=1)
+
+
+def team_secrets(script, tmp_path):
+    made = script.run("secrets create nlp hub HF_TOKEN --value-stdin -q", input="zebra\n")
+    assert made.strip() == "hub" and script.ids("secrets list nlp") == ["hub"]
+    (tmp_path / "more.env").write_text("A=1\nB='two words'\n")
+    changed = script.read(f"secrets set nlp hub --env-file {tmp_path / 'more.env'} --remove HF_TOKEN")
+    assert (changed["keys"], changed["version"]) == (["A", "B"], 2)
+    assert "values   A B" in script.run("secrets show nlp hub")
+    script.run("secrets set nlp hub", exit_code=2)
+    script.run("secrets set nlp hub --remove NOPE", exit_code=1)
+    (tmp_path / "key.json").write_text("{}")
+    assert "key.json" in script.run(f"secrets create nlp gcp --kind file --from-file {tmp_path / 'key.json'}")
+    asked = "submit -q --queue default --nodes 1 --nproc 1 --no-workspace --team-secret hub -- true"
+    job = script.run(asked).strip()
+    assert script.read(f"status {job}")["team_secrets"] == ["hub"]
+    script.run("secrets delete nlp hub", exit_code=1)  # the job uses it
+    script.run("secrets delete nlp gcp")
+    assert script.ids("secrets list nlp") == ["hub"]
 
 
 def queues_and_the_rest(script):

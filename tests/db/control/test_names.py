@@ -2,9 +2,9 @@
 
 import pytest
 
-from jobs.command_words import launched
 from jobs.core.spec import parse
 from jobs.services import default_name
+from jobs.submission.command_words import launched
 
 SECRET = "hunter2"
 

@@ -20,6 +20,8 @@ from django.utils import timezone
 from accounts import members
 from accounts.models import Membership, Role, Team, Token, User
 from common import client_wheel
+from credentials import services as credentials
+from credentials.models import TeamSecret
 from jobs.ingest import apply
 from jobs.models import Job, Webhook
 from queues.models import Queue
@@ -129,6 +131,8 @@ TABLE: dict[str, Route] = {
     "teams/{team}/service-accounts": route(PAGE, POST=MANAGE, kind=FORM, body="name=ci&role=viewer"),
     "teams/{team}/service-accounts/remove": route(PAGE, POST=MANAGE, kind=FORM, body="username=bot@nlp"),
     "teams/{team}/webhooks": route(PAGE, GET=READ, POST=MANAGE, kind=FORM, body="name=more&url=https://93.184.216.34/&format=json&events=end"),
+    "teams/{team}/secrets": route(PAGE, GET=READ, POST=MANAGE, kind=FORM, body="name=more&kind=env&values=A=b"),
+    "teams/{team}/secrets/{name}": route(PAGE, GET=READ, POST=MANAGE, kind=FORM, body="act=change&values=A=c", at="teams/{team}/secrets/{hook}"),
     "teams/{team}/webhooks/{name}": route(PAGE, GET=READ, POST=MANAGE, kind=FORM, body="act=test", at="teams/{team}/webhooks/{hook}"),
     "queues/{name}": route(PAGE, GET=READ, POST=MANAGE, kind=FORM, body="slots=7&gpus_per_node=0&is_open=on"),
     "api/docs": route(PAGE, GET=ANY),
@@ -161,6 +165,8 @@ TABLE: dict[str, Route] = {
     "api/v1/teams/{team}/members/{username}": route(API, PUT=MANAGE, DELETE=MANAGE, body={"role": "viewer"}),
     "api/v1/teams/{team}/service-accounts": route(API, GET=READ, POST=MANAGE, body={"name": "ci", "role": "viewer"}),
     "api/v1/teams/{team}/service-accounts/{username}": route(API, DELETE=MANAGE, at="api/v1/teams/{team}/service-accounts/bot@nlp"),
+    "api/v1/teams/{team}/secrets": route(API, GET=READ, POST=MANAGE, body={"name": "more", "values": {"A": "b"}}),
+    "api/v1/teams/{team}/secrets/{name}": route(API, GET=READ, PATCH=MANAGE, DELETE=MANAGE, body={"values": {"A": "c"}}, at="api/v1/teams/{team}/secrets/{hook}"),
     "api/v1/teams/{team}/webhooks": route(API, GET=READ, POST=MANAGE, body={"name": "more", "url": "https://93.184.216.34/", "events": ["end"]}),
     "api/v1/teams/{team}/webhooks/{name}": route(API, GET=READ, PATCH=MANAGE, DELETE=MANAGE, body={"all_jobs": False}, at="api/v1/teams/{team}/webhooks/{hook}"),
     "api/v1/teams/{team}/webhooks/{name}/rotate": route(API, POST=MANAGE, at="api/v1/teams/{team}/webhooks/{hook}/rotate"),
@@ -242,6 +248,7 @@ class AccessFixture:
         }
         Membership.objects.create(user=self.persons["admin"], team=team, role=Role.ADMIN)
         members.make_service_account(team=team, name="bot", role=Role.MEMBER, by=self.people.admin)
+        credentials.create(team=team, by=self.people.admin, name=SECRET, kind="env", values={"A": "b"})
         self.delivery = seed.webhook(team, name=SECRET).deliveries.first()
         self.kept = Token.issue(self.people.owner, SECRET)[0]
         self.gone = make_user("gone")
@@ -275,7 +282,18 @@ class AccessFixture:
         queues = Queue.objects.order_by("pk").values_list("pk", "nominal", "is_open")
         tokens = Token.objects.order_by("pk").values_list("pk", "revoked_at", "scope")
         hooks = Webhook.objects.order_by("pk").values_list("pk", "all_jobs", "sealed_secret", "deliveries__next_try_at")
-        return [*jobs, *people, *users, *queues, *tokens, *hooks, Workspace.objects.count(), Team.objects.count()]
+        secrets = TeamSecret.objects.order_by("pk").values_list("pk", "version")
+        return [
+            *jobs,
+            *people,
+            *users,
+            *queues,
+            *tokens,
+            *hooks,
+            *secrets,
+            Workspace.objects.count(),
+            Team.objects.count(),
+        ]
 
 
 def address(pattern: str, world: AccessFixture) -> str:

@@ -43,6 +43,8 @@ EMPTY = [
     ("/queues", admin, False, "No queues yet", "muster queues create"),
     ("/queues", nobody, True, "No queues yet", "muster queues"),
     ("/queues", viewer, True, "No jobs are using it", "muster submit --queue default -- COMMAND"),
+    ("/teams/nlp/secrets", boss, True, "No secrets yet", "muster secrets create nlp NAME KEY"),
+    ("/teams/nlp/secrets", viewer, True, "No secrets yet", "muster secrets list nlp"),
     ("/teams/nlp/webhooks", boss, True, "No webhooks yet", "muster webhooks create nlp NAME"),
     ("/teams/nlp/webhooks", viewer, True, "No webhooks yet", "muster webhooks list nlp"),
     ("/teams", nobody, True, "You are not in a team yet", "muster teams"),

@@ -76,6 +76,13 @@ def test_a_command_that_cannot_start_gives_a_reason(
     assert received.lines == {} and received.kind("replica")[0]["reason"] == reason
 
 
+def test_files_of_secrets_are_there_for_the_command_and_its_user_alone(bench: Bench, tmp_path: Path) -> None:
+    path = tmp_path / "secrets" / "gcp" / "key.json"
+    files = {"train.py": f"import os; print(open({str(path)!r}).read(), oct(os.stat({str(path)!r}).st_mode))"}
+    received = bench.run([sys.executable, "train.py"], files=files, secret_files={str(path): "{}"})
+    assert received.texts() == ["{} 0o100600"]
+
+
 @pytest.mark.parametrize("absolute", [False, True])
 def test_a_command_starts_in_its_working_directory(bench: Bench, tmp_path: Path, absolute: bool) -> None:
     (tmp_path / "image").mkdir()

@@ -149,6 +149,7 @@ def test_no_source_file_is_longer_than_500_lines():
         "client/muster",
         "common",
         "controlplane",
+        "credentials",
         "embedded",
         "jobs",
         "queues",

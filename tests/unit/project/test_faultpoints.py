@@ -15,7 +15,7 @@ from agent import faultpoints as agent_faultpoints
 from common import faultpoints
 
 ROOT = Path(__file__).resolve().parents[3]
-# Not accounts and queues: each change there is one transaction without external calls, so a crash in it would only test
+# Not accounts, credentials and queues: each change there is one transaction without external calls, so a crash in it would only test
 # Postgres.
 FOLDERS = ("common", "controlplane", "jobs", "workspaces")
 # The supervisor of the embedded installation is not part of the control plane; a command is run by a person.

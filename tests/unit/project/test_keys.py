@@ -21,6 +21,7 @@ CHANGED = {
     "jobs/templatetags/muster.py": SERVER,
     "queues/admission.py": SERVER,
     "workspaces/garbage.py": SERVER,
+    "credentials/services.py": SERVER,
     "agent/ranks/shim.py": ALL - {"simulation"},
     "agent/frameworks/ray.py": ALL - {"simulation"},
     "client/muster/commands/submit.py": ALL - {"simulation"},

@@ -8,7 +8,18 @@ import grimp
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
-PACKAGES = ("accounts", "agent", "common", "controlplane", "embedded", "jobs", "queues", "rig", "workspaces")
+PACKAGES = (
+    "accounts",
+    "agent",
+    "common",
+    "controlplane",
+    "credentials",
+    "embedded",
+    "jobs",
+    "queues",
+    "rig",
+    "workspaces",
+)
 
 
 # The rooms that a reader has to hold in mind: subpackages and modules directly in a package, the arrows between them

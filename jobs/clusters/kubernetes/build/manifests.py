@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from common.errors import Refused
-from jobs.clusters.replica_file import mark, place_name, volume_variable
+from jobs.clusters.replica_file import mark, place_name, secret_variable, volume_variable
 from jobs.core.plan import Endpoint, First, FirstRank, Here, Host, Index, Launch, Plan, Port, Role, Value
 from queues.shape import ReplicaShape
 
@@ -25,7 +25,9 @@ Manifest = dict[str, Any]
 DRAIN_SECONDS = 60
 # A pod that cannot reach us is misconfigured more often than we are down; its job reports that within a minute.
 GIVE_UP_SECONDS = 45
-AGENT, CONFIG, STATE, SHARED, VOLUMES = (f"/muster/{name}" for name in ("agent", "told", "state", "job", "volumes"))
+AGENT, CONFIG, STATE, SHARED, VOLUMES, SECRETS = (
+    f"/muster/{name}" for name in ("agent", "told", "state", "job", "volumes", "secrets")
+)
 HOME = f"{STATE}/home"
 CONTAINER = "replica"
 # Where API servers listen, behind their Service or at its own port: policies know no names, and its address is not ours to know.
@@ -126,6 +128,7 @@ def secret(plan: Plan, site: Site, *, owner: str, replica: tuple[str, int] | Non
     """
     content = {f"{role.name}.json": json.dumps(replica_config(plan, role, site)) for role in plan.roles}
     content |= {name: token for name, token in plan.secrets.items() if not replica or name == place_name(*replica)}
+    content |= {key: files[name] for files, items in _secret_items(plan) for name, key in items.items()}
     if site.control_ca:
         content["control-ca.pem"] = site.control_ca
     return {
@@ -140,6 +143,30 @@ def secret(plan: Plan, site: Site, *, owner: str, replica: tuple[str, int] | Non
         },
         "immutable": True,
         "data": {name: _encoded(text.encode()) for name, text in content.items()},
+    }
+
+
+def _secret_items(plan: Plan) -> list[tuple[Mapping[str, str], dict[str, str]]]:
+    """Return for each of the team's secrets with files: those, and the key of each file in the attempt's Secret."""
+    return [
+        (one.files, {file: f"file-{number}-{place}" for place, file in enumerate(sorted(one.files))})
+        for number, (_, one) in enumerate(sorted(plan.secret_files.items()))
+    ]
+
+
+def pull_secret(plan: Plan, *, owner: str) -> Manifest:
+    """Return the Secret with the registry logins of the team's secrets, by which nodes pull the images."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "type": "kubernetes.io/dockerconfigjson",
+        "metadata": {
+            **_metadata(plan, owner=owner),
+            "name": labels.secret(plan.run, plan.attempt, owner=owner, replica="pull"),
+            "labels": labels.of_attempt(plan.run, plan.attempt),
+        },
+        "immutable": True,
+        "data": {".dockerconfigjson": _encoded(plan.docker_config.encode())},
     }
 
 
@@ -184,7 +211,7 @@ def pod(plan: Plan, role: Role, index: int, *, site: Site, owner: str, agent: st
         "restartPolicy": "Never",
         "hostname": name,
         "subdomain": labels.service(plan.run, plan.attempt),
-        **_pod_spec(plan, role, site=site, env=env, config=config, agent=agent),
+        **_pod_spec(plan, role, site=site, env=env, config=config, agent=agent, owner=owner),
     }
     return {
         "apiVersion": "v1",
@@ -215,7 +242,9 @@ def mesh(plan: Plan, role: Role, *, site: Site, owner: str, agent: str, takes_te
     config = _config_volume(role, tokens, _secret_name(plan, (role.name, 0), owner), site=site)
     spec = {
         "restartPolicy": "Always",  # the only one that the StatefulSet of a mesh takes
-        **_pod_spec(plan, role, site=site, env=_mesh_environment(plan, role, site), config=config, agent=agent),
+        **_pod_spec(
+            plan, role, site=site, env=_mesh_environment(plan, role, site), config=config, agent=agent, owner=owner
+        ),
     }
     own = labels.of_role(plan.run, plan.attempt, role.name, owner=owner)
     people = labels.for_people(plan.job, plan.user, role=role.name)
@@ -257,6 +286,7 @@ def environment(plan: Plan, role: Role, index: int, *, site: Site) -> dict[str, 
     """
     env = _resolved(role.env, plan, role, index=index, site=site)
     env |= {volume_variable(name): path or f"{VOLUMES}/{name}" for name, path in plan.volumes.items()}
+    env |= {secret_variable(name): one.path or f"{SECRETS}/{name}" for name, one in plan.secret_files.items()}
     return {
         **env,
         "MUSTER_HOST": resolve(Here(), plan, role, index=index, namespace=site.namespace),
@@ -302,8 +332,8 @@ def _metadata(plan: Plan, *, owner: str) -> Manifest:
 
 
 def _pod_spec(
-    plan: Plan, role: Role, *, site: Site, env: list[Manifest], config: Manifest, agent: str
-) -> Manifest:  # fmt: skip
+    plan: Plan, role: Role, *, site: Site, env: list[Manifest], config: Manifest, agent: str, owner: str
+) -> Manifest:
     """Return what the pods of a role have in common; its shape is the whole one. `config`: the volume with their configuration and tokens."""
     spec: Manifest = {
         "terminationGracePeriodSeconds": plan.grace_seconds + DRAIN_SECONDS,
@@ -316,6 +346,9 @@ def _pod_spec(
     if role.reads_pods:
         spec |= {"serviceAccountName": site.reader_account, "automountServiceAccountToken": True}
     spec |= _placement(role.shape)
+    if plan.docker_config:
+        own = {"name": labels.secret(plan.run, plan.attempt, owner=owner, replica="pull")}
+        spec["imagePullSecrets"] = [*spec.get("imagePullSecrets", []), own]
     if sum(one.replicas for one in plan.roles) > 1:
         spec |= _spread(plan, role, site)
     return spec
@@ -378,6 +411,9 @@ def _mounts(plan: Plan, site: Site) -> list[Manifest]:
         mounts.append({"name": "job", "mountPath": SHARED, "subPath": path})
     for number, (name, path) in enumerate(plan.volumes.items()):
         mounts.append({"name": f"volume-{number}", "mountPath": path or f"{VOLUMES}/{name}"})
+    for number, (name, one) in enumerate(sorted(plan.secret_files.items())):
+        path = one.path or f"{SECRETS}/{name}"
+        mounts.append({"name": f"secret-{number}", "mountPath": path, "readOnly": True})
     return mounts
 
 
@@ -396,6 +432,10 @@ def _volumes(plan: Plan, shape: ReplicaShape, *, site: Site, config: Manifest, a
         volumes.append({"name": "job", "persistentVolumeClaim": {"claimName": site.job_claim}})
     for number, name in enumerate(plan.volumes):
         volumes.append({"name": f"volume-{number}", "persistentVolumeClaim": {"claimName": _claim(plan, name, site)}})
+    for number, (_, keys) in enumerate(_secret_items(plan)):
+        items = [{"key": key, "path": file} for file, key in keys.items()]
+        of_files = {"secretName": config["secretName"], "defaultMode": 0o440, "items": items}
+        volumes.append({"name": f"secret-{number}", "secret": of_files})
     return volumes
 
 

@@ -15,7 +15,7 @@ from common.errors import Refused
 from jobs import frameworks
 from jobs.clusters.kubernetes.build import labels, manifests
 from jobs.clusters.kubernetes.build.site import Site
-from jobs.core.plan import Host, Index, Plan, Port, Role
+from jobs.core.plan import Host, Index, Plan, Port, Role, SecretFiles
 from jobs.core.spec import parse
 from jobs.frameworks import OPTIONS, torchrun
 from queues.shape import of_resources
@@ -56,6 +56,11 @@ SHAPED = Role(
 )  # fmt: skip
 
 
+def with_team_secrets() -> Plan:
+    files = {"gcp": SecretFiles({"key.json": "{}", "a.pem": "A"}), "ssh": SecretFiles({"id": "B"}, "/keys")}
+    return a_plan(secret_files=files, docker_config='{"auths": {}}')
+
+
 def with_a_head() -> Plan:
     """A Ray job whose workers take a whole node each."""
     sent = {"command": "python train.py", "framework": "ray", "nodes": 2, "nproc_per_node": 4}
@@ -83,6 +88,8 @@ def pod(plan: Plan, index: int = 1, site: Site = SITE, role: int = 0) -> manifes
             lambda: manifests.network_policy(a_plan(), replace(SITE, egress=("10.0.0.0/8",)), owner="uid-1234-5678"),
         ),
         ("pod-on-cpus", lambda: pod(a_plan(resource="cpu"))),
+        ("pod-with-team-secrets", lambda: pod(with_team_secrets())),
+        ("secret-of-team-secrets", lambda: manifests.pull_secret(with_team_secrets(), owner="uid-1234-5678")),
         (
             "pod-with-everything",
             lambda: pod(a_plan(resource="gpu", volumes={"datasets": "/data", "common": ""}), site=FULL),
@@ -275,3 +282,18 @@ def test_no_pod_has_a_label_by_which_another_controller_would_take_it_over(frame
 def test_any_name_of_a_user_is_a_label(user):
     found = labels.for_people("job", user, role="worker", index=0)[labels.USER]
     assert re.fullmatch(r"([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?", found)
+
+
+def test_each_file_of_a_team_secret_is_in_the_attempts_secret_under_the_key_that_pods_mount():
+    plan = with_team_secrets()
+    data = manifests.secret(plan, SITE, owner="uid-1234-5678")["data"]
+    volumes = {one["name"]: one for one in pod(plan)["spec"]["volumes"]}
+    mounted = {
+        (one["mountPath"], item["path"]): base64.b64decode(data[item["key"]]).decode()
+        for one in pod(plan)["spec"]["containers"][0]["volumeMounts"]
+        if one["name"].startswith("secret-")
+        for item in volumes[one["name"]]["secret"]["items"]
+    }
+    assert mounted == {
+        ("/muster/secrets/gcp", "key.json"): "{}", ("/muster/secrets/gcp", "a.pem"): "A", ("/keys", "id"): "B",
+    }  # fmt: skip

@@ -1,11 +1,10 @@
 """Where jobs of several teams share a machine, no job may run code it receives from others."""
 
 from common.errors import Problem
+from jobs import frameworks
 from jobs.core.spec import JobSpec
 from queues import sharing
 from queues.models import Queue
-
-from . import frameworks
 
 
 def problem(spec: JobSpec, queue: Queue) -> Problem | None:
