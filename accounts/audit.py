@@ -66,6 +66,8 @@ class AuditAction(StrEnum):
     SECRET_MADE = "secret.make"  # noqa: S105 - a name
     SECRET_CHANGED = "secret.change"  # noqa: S105 - a name
     SECRET_REMOVED = "secret.remove"  # noqa: S105 - a name
+    OBJECT_ALLOWED = "object.allow"
+    OBJECT_FORBIDDEN = "object.forbid"
 
 
 # After these a user may have lost the access that an open stream relies on; `on` is the user, or one of their tokens.
@@ -126,6 +128,8 @@ WORDS: dict[str, str] = {
     AuditAction.SECRET_MADE: "created secret",
     AuditAction.SECRET_CHANGED: "entered a new version of secret",
     AuditAction.SECRET_REMOVED: "removed secret",
+    AuditAction.OBJECT_ALLOWED: "allowed an object of a cluster to team",
+    AuditAction.OBJECT_FORBIDDEN: "forbade an object of a cluster to team",
 }
 
 

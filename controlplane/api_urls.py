@@ -4,7 +4,7 @@ from django.urls import include, path
 from rest_framework.routers import SimpleRouter
 
 from jobs.api.plans import JobFieldsView, PlanView
-from jobs.api.queues import CeilingsView, CeilingView, QueueViewSet
+from jobs.api.queues import AllowedOneView, AllowedView, CeilingsView, CeilingView, QueueViewSet
 from jobs.api.viewset import JobViewSet
 from jobs.api.webhooks import AgainView, DeliveriesView, PingView, RotateView, WebhooksView, WebhookView
 
@@ -22,6 +22,8 @@ urlpatterns = [
     path("", include("credentials.api_urls")),
     path("teams/<slug:team>/ceilings", CeilingsView.as_view(), name="api-ceilings"),
     path("teams/<slug:team>/ceilings/<slug:resource>", CeilingView.as_view(), name="api-ceiling"),
+    path("teams/<slug:team>/allowed", AllowedView.as_view(), name="api-allowed"),
+    path("teams/<slug:team>/allowed/<int:pk>", AllowedOneView.as_view(), name="api-allowed-one"),
     path(WEBHOOKS, WebhooksView.as_view(), name="api-webhooks"),
     path(f"{WEBHOOKS}/<slug:name>", WebhookView.as_view(), name="api-webhook"),
     path(f"{WEBHOOKS}/<slug:name>/rotate", RotateView.as_view(), name="api-webhook-rotate"),

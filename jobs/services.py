@@ -28,14 +28,13 @@ from jobs.core.spec import JobSpec
 from jobs.core.volumes import mounts
 from jobs.models import Job, JobEvent
 from jobs.webhooks import services as webhooks
-from queues import admission
+from queues import admission, templates
 from queues.models import Queue
 from workspaces.models import Workspace
 from workspaces.services import hold
 
-from . import frameworks
 from .control import job_secrets, scheduler
-from .submission import command_words, resolving, trust
+from .submission import command_words, pods, resolving, trust
 from .submission.resolving import Resolved
 
 KEY_FIELD = "Idempotency-Key"
@@ -235,7 +234,7 @@ def _insert(
     sealed_secrets: str,
     message: str,
 ) -> Job:
-    roles = frameworks.roles(spec)
+    roles = pods.roles_in(queue, spec)
     with faultpoints.atomic("services.submit"):
         if workspace is not None:
             hold(workspace)
@@ -245,6 +244,7 @@ def _insert(
             queue=queue,
             user=user,
             workspace=workspace,
+            template=templates.version(queue),
             name=spec.name or default_name(spec),
             spec=spec.to_json(),
             sealed_secrets=sealed_secrets,

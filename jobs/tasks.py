@@ -13,9 +13,10 @@ from django.utils import timezone
 from common.machine import gc_tuning
 from common.signals import doorbell
 from credentials.services import forget_old
+from queues.models import QueueVersion
 
 from .analysis import rollups
-from .control import job_secrets, orphans, sweeper
+from .control import job_secrets, orphans, sweeper, template_check
 from .logs import compaction, retention
 from .webhooks import courier, sending
 
@@ -33,6 +34,12 @@ def reconcile(job: int) -> None:
     after = sweeper.visit_job(job)
     if after is not None and after < timedelta(seconds=5):
         doorbell.poke_now("jobs.reconcile", job, after_seconds=after.total_seconds())
+
+
+@shared_task(name="jobs.check_template")
+def check_template(version: int) -> None:
+    for found in QueueVersion.objects.filter(pk=version).select_related("queue__team"):
+        template_check.check(found)
 
 
 @shared_task(name="jobs.schedule")

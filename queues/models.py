@@ -3,7 +3,7 @@
 from django.db import models
 from django.utils import timezone
 
-from accounts.models import Team
+from accounts.models import Team, User
 
 from .resources import Resources
 
@@ -25,6 +25,10 @@ class Queue(models.Model):
     defaults = models.JSONField(
         default=dict, blank=True, help_text="fields of a job that hold unless it says otherwise"
     )
+    template = models.JSONField(
+        default=dict, db_default=models.Value({}, models.JSONField()), blank=True,
+        help_text="what its jobs' pods are beyond fields of a job (jobs/core/pod_template.py)",
+    )  # fmt: skip
     description = models.CharField(max_length=200, blank=True, help_text="what it is for, in a sentence")
     is_open = models.BooleanField(default=True)
     created_at = models.DateTimeField(default=timezone.now, editable=False)
@@ -40,6 +44,57 @@ class Queue(models.Model):
     @property
     def quota(self) -> Resources:
         return {self.resource: self.nominal}
+
+
+class QueueVersion(models.Model):
+    """What a queue says of its jobs' pods, as it was from one change to the next. Submitted jobs keep theirs."""
+
+    queue = models.ForeignKey(Queue, models.CASCADE, related_name="versions")
+    number = models.PositiveIntegerField()
+    content = models.JSONField(help_text="defaults, template and gpus_per_node of the queue")
+    digest = models.CharField(max_length=64, help_text="sha256 of the content")
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+    created_by = models.ForeignKey(User, models.SET_NULL, null=True, related_name="+")
+    check_state = models.CharField(
+        max_length=12, blank=True, default="", help_text="what the cluster says of it: valid, invalid or not_checked"
+    )
+    check_words = models.TextField(blank=True, default="")
+
+    class Meta:
+        ordering = ["number"]
+        constraints = [models.UniqueConstraint(fields=["queue", "number"], name="queue_version_once")]
+        indexes = [models.Index(fields=["queue", "digest"], name="queue_version_by_content")]
+
+    def __str__(self) -> str:
+        return f"version {self.number} of {self.queue.name}"
+
+
+class AllowedObject(models.Model):
+    """An object of a cluster that the pods of a team's jobs may name. Platform administrators keep the list."""
+
+    class Kind(models.TextChoices):
+        SERVICE_ACCOUNT = "service_account", "Service account"
+        TOKEN = "token", "Service account with its token"
+        PULL_SECRET = "pull_secret", "Pull secret"
+        SECRET = "secret", "Secret"
+        CONFIG_MAP = "config_map", "ConfigMap"
+        CLAIM = "claim", "Volume claim"
+
+    team = models.ForeignKey(Team, models.CASCADE, related_name="allowed_objects")
+    cluster = models.CharField(max_length=40, help_text="an alias in CLUSTERS")
+    kind = models.CharField(max_length=16, choices=Kind)
+    name = models.CharField(max_length=253)
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+    created_by = models.ForeignKey(User, models.SET_NULL, null=True, related_name="+")
+
+    class Meta:
+        ordering = ["cluster", "kind", "name"]
+        constraints = [
+            models.UniqueConstraint(fields=["team", "cluster", "kind", "name"], name="allowed_object_once"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}"
 
 
 class Ceiling(models.Model):

@@ -18,7 +18,8 @@ from accounts.permissions import Act, is_platform_admin, require, require_platfo
 from common.errors import Conflict, InvalidInput, Problem
 from common.signals import doorbell
 
-from .models import Ceiling, Queue, Resource
+from . import templates
+from .models import Ceiling, Queue, QueueVersion, Resource
 
 MOST_SLOTS = 1_000_000
 MOST_GPUS_PER_NODE = 256
@@ -56,9 +57,18 @@ def make(
 
 
 def change(
-    *, queue: Queue, by: User | None, reason: str = "", defaults: Mapping[str, Any] | None = None, **values: Any
+    *,
+    queue: Queue,
+    by: User | None,
+    reason: str = "",
+    defaults: Mapping[str, Any] | None = None,
+    template: Mapping[str, Any] | None = None,
+    version: int | None = None,
+    **values: Any,
 ) -> Queue:
-    """Change a queue's quota, whether it is open, its description or its `defaults` (`set_defaults`). `reason` goes to the audit.
+    """Change a queue's quota, whether it is open, its description, or what its pods are (`set_template`).
+
+    `reason` goes to the audit, `version` is what the caller has seen.
 
     Jobs keep their slots, even beyond a lower quota. Beyond the team's ceiling a platform administrator raises that too;
     for others it is InvalidInput.
@@ -69,8 +79,8 @@ def change(
         raise InvalidInput(*problems)
     with transaction.atomic():
         _lock(queue.team)
-        if defaults is not None:
-            set_defaults(queue=queue, by=by, defaults=defaults)
+        if defaults is not None or template is not None:
+            set_template(queue=queue, by=by, defaults=defaults, template=template, expected=version)
         row = Queue.objects.select_for_update(of=("self",), no_key=True).select_related("team").get(pk=queue.pk)
         before = described(row)
         _assign(row, values)
@@ -180,21 +190,47 @@ def _text_problems(name: str, text: Any) -> list[Problem]:
     return [Problem(name, text, "must be text of at most 200 characters")]
 
 
-def set_defaults(*, queue: Queue, by: User | None, defaults: Mapping[str, Any]) -> Queue:
-    """Replace the fields that the queue's jobs have unless they say otherwise; the caller has checked them.
+def set_template(
+    *,
+    queue: Queue,
+    by: User | None,
+    defaults: Mapping[str, Any] | None = None,
+    template: Mapping[str, Any] | None = None,
+    expected: int | None = None,
+) -> Queue:
+    """Replace what the queue says of its jobs' pods; the caller has checked it. What is None stays as it is.
 
-    Jobs that are already submitted keep what they have.
+    Jobs that are already submitted keep what they have. `expected`: the version that the caller began with; raises
+    Conflict with what was changed since.
     """
     if by is not None:
         require(by, Act.MANAGE, queue.team)
     with transaction.atomic():
         row = Queue.objects.select_for_update(of=("self",), no_key=True).select_related("team").get(pk=queue.pk)
-        before, row.defaults = row.defaults, dict(defaults)
-        if row.defaults != before:
-            row.save(update_fields=["defaults"])
-            old, new = {"defaults": before}, {"defaults": row.defaults}
+        before = templates.version(row)
+        if expected is not None and expected != before.number:
+            raise _changed_meanwhile(row, expected, before)
+        row.defaults = row.defaults if defaults is None else dict(defaults)
+        row.template = row.template if template is None else dict(template)
+        changed = [name for name in ("defaults", "template") if getattr(row, name) != before.content[name]]
+        if changed:
+            row.save(update_fields=changed)
+            after = templates.advance(row, by=by)
+            old, new = ({name: one.content[name] for name in changed} for one in (before, after))
             audit.record(AuditAction.QUEUE_CHANGED, by=by, on=row, team=row.team, before=old, after=new)
+            doorbell.poke("jobs.check_template", after.pk)
     return row
+
+
+def _changed_meanwhile(queue: Queue, expected: int, newest: QueueVersion) -> Conflict:
+    whose = f" by {newest.created_by.get_username()}" if newest.created_by else ""
+    seen = queue.versions.filter(number=expected).first()
+    paths = templates.changes(seen.content, newest.content) if seen else []
+    what = f": {', '.join(paths[:10])}" + (f" and {len(paths) - 10} more" if len(paths) > 10 else "") if paths else ""
+    words = (
+        f"queue {queue.name} was changed{whose} since version {expected}; it is at version {newest.number} now{what}"
+    )
+    return Conflict(f"{words}. Look at that one, then save again", "version", expected)
 
 
 def described(queue: Queue) -> dict[str, Any]:

@@ -25,6 +25,17 @@ class ReplicaShape:
     priority_class: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
+    affinity: Mapping[str, Any] = field(default_factory=dict)
+    service_account: str = ""  # empty: the namespace's default, whose token is not mounted
+    device: str = ""  # the resource of a node of which each slot takes one, such as nvidia.com/gpu
+    pod_security: Mapping[str, Any] = field(default_factory=dict)  # securityContext of the pod
+    security: Mapping[str, Any] = field(default_factory=dict)  # and of the replica's container
+    host_network: bool = False
+    # Containers, volumes and mounts as Kubernetes writes them. A sidecar ends with the replica.
+    init_containers: tuple[Mapping[str, Any], ...] = ()
+    sidecars: tuple[Mapping[str, Any], ...] = ()
+    volumes: tuple[Mapping[str, Any], ...] = ()
+    mounts: tuple[Mapping[str, Any], ...] = ()
     working_dir: str = ""  # where the command starts: within the job's code, or an absolute path of the image
 
     @property

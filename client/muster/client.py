@@ -151,6 +151,10 @@ class Client:
     create_queue = blocking(Core.create_queue)
     set_queue = blocking(Core.set_queue)
     ceilings = blocking(Core.ceilings)
+    queue_versions = blocking(Core.queue_versions)
+    allowed_objects = blocking(Core.allowed_objects)
+    allow_object = blocking(Core.allow_object)
+    forbid_object = blocking(Core.forbid_object)
     set_ceiling = blocking(Core.set_ceiling)
 
     team_secrets = blocking(Core.team_secrets)

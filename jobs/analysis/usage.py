@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from typing import Any
 
-from django.db.models import OuterRef, QuerySet, Subquery, Sum
+from django.db.models import OuterRef, QuerySet, Subquery, Sum, TextField, Value
 from django.db.models.functions import Coalesce
 
 from jobs.models import Job, in_order
 from queues import sharing
-from queues.models import Queue
+from queues.models import Queue, QueueVersion
 from queues.resources import describe
 
 
@@ -17,7 +17,15 @@ def with_use(queues: QuerySet[Queue]) -> QuerySet[Any]:
     held = (
         Job.objects.holding_quota().filter(queue=OuterRef("pk")).order_by().values("queue").annotate(total=Sum("slots"))
     )
-    return queues.annotate(used=Coalesce(Subquery(held.values("total")), 0), has_others=sharing.with_others())
+    newest = QueueVersion.objects.filter(queue=OuterRef("pk")).order_by("-number")
+    versions = {
+        "version": Coalesce(Subquery(newest.values("number")[:1]), 1),
+        "check_state": Coalesce(Subquery(newest.values("check_state")[:1]), Value("")),
+        "check_words": Coalesce(Subquery(newest.values("check_words")[:1]), Value("", TextField())),
+    }
+    return queues.annotate(
+        **versions, used=Coalesce(Subquery(held.values("total")), 0), has_others=sharing.with_others()
+    )
 
 
 def over_quota_warning(queue: Queue, *, used: int) -> str:

@@ -22,7 +22,7 @@ def each(act: str, ids: Iterable[int], *, by: User, is_now: bool = False) -> lis
     `is_now` applies to cancel only.
     """
     wanted = list(dict.fromkeys(ids))
-    found = Job.objects.readable_by(by).select_related("team", "queue", "user").in_bulk(wanted)
+    found = Job.objects.readable_by(by).select_related("team", "queue", "user", "template").in_bulk(wanted)
     service = partial(ACTS[act], is_now=True) if is_now else ACTS[act]
     return [_one(service, pk, found.get(pk), by=by) for pk in wanted]
 

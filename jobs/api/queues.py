@@ -3,8 +3,10 @@
 from typing import Any
 
 from django.db.models import QuerySet
+from django.shortcuts import get_object_or_404
 from drf_spectacular.utils import extend_schema, extend_schema_field
 from rest_framework import mixins, serializers, viewsets
+from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -15,10 +17,13 @@ from accounts.permissions import Act, require
 from common.errors import InvalidInput, Problem
 from common.http.rest import Paging, listed
 from jobs.analysis.usage import over_quota_warning, with_use
+from jobs.submission import pods
 from jobs.submission.resolving import queue_defaults
-from queues import services
-from queues.models import Queue, Resource
+from queues import allowed, services, templates
+from queues.models import AllowedObject, Queue, QueueVersion, Resource
 from queues.readable import readable_queues
+
+MOST = 100  # versions that are listed
 
 
 class QueueSerializer(serializers.ModelSerializer[Queue]):
@@ -28,19 +33,40 @@ class QueueSerializer(serializers.ModelSerializer[Queue]):
     defaults = serializers.DictField(
         child=serializers.JSONField(), help_text="fields that its jobs have unless they say otherwise"
     )
+    template = serializers.DictField(
+        child=serializers.JSONField(), help_text="what its jobs' pods are besides: node, shm_per_gpu, locked, pods"
+    )
+    version = serializers.IntegerField(help_text="of defaults and template, counted from 1")
+    check_state = serializers.CharField(
+        help_text="whether its cluster would take such a pod: valid, invalid, not_checked, or empty"
+    )
+    check_words = serializers.CharField(help_text="the cluster's own words")
     notice = serializers.SerializerMethodField(help_text="a warning about the queue's current state, or empty")
 
     class Meta:
         model = Queue
         fields = (
             "id", "name", "team", "cluster", "resource", "nominal", "slots", "used", "gpus_per_node", "description",
-            "is_open", "notice", "defaults",
+            "is_open", "notice", "defaults", "template", "version", "check_state", "check_words",
         )  # fmt: skip
         read_only_fields = fields
 
     @extend_schema_field(serializers.CharField())
     def get_notice(self, queue: Queue) -> str:
         return over_quota_warning(queue, used=queue.used)  # type: ignore[attr-defined]  # annotated by with_use
+
+
+class VersionSerializer(serializers.ModelSerializer[QueueVersion]):
+    created_by = serializers.CharField(source="created_by.username", allow_null=True, default=None)
+    changed = serializers.ListField(
+        child=serializers.CharField(), help_text="paths that differ from the version before"
+    )
+    content = serializers.DictField(child=serializers.JSONField())
+
+    class Meta:
+        model = QueueVersion
+        fields = ("number", "created_at", "created_by", "changed", "content", "check_state", "check_words")
+        read_only_fields = fields
 
 
 class QueueFields(serializers.Serializer[Any]):
@@ -60,6 +86,13 @@ class QueueChange(QueueFields):
         child=serializers.JSONField(allow_null=True), required=False,
         help_text="fields that its jobs have unless they say otherwise (GET /job-fields), in place of those of today",
     )  # fmt: skip
+    template = serializers.DictField(
+        child=serializers.JSONField(allow_null=True), required=False,
+        help_text="node, shm_per_gpu, locked and pods, in place of those of today (docs/pods.md)",
+    )  # fmt: skip
+    version = serializers.IntegerField(
+        required=False, min_value=0, max_value=10**6, help_text="that was seen; 409 if it is no longer the newest"
+    )
 
 
 class NewQueue(QueueFields):
@@ -91,7 +124,21 @@ class QueueViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.Ge
         require(user, Act.MANAGE, queue.team)
         if "defaults" in sent:
             sent["defaults"] = queue_defaults(queue, sent["defaults"])
+        if "template" in sent:
+            sent["template"] = pods.checked(queue, sent["template"], by=user)
         return self._queue(services.change(queue=queue, by=user, **sent))
+
+    @extend_schema(operation_id="queues_versions", responses=listed(VersionSerializer))
+    @action(detail=True)
+    def versions(self, request: Request, name: str) -> Response:
+        """Return the versions of its defaults and template, newest first, each with what it changed."""
+        rows = list(
+            QueueVersion.objects.filter(queue=self.get_object()).select_related("created_by").order_by("-number")[:MOST]
+        )
+        before = [*(row.content for row in rows[1:]), {}][: len(rows)]
+        for row, old in zip(rows, before, strict=True):
+            row.changed = templates.changes(old, row.content) if row.number > 1 else []  # type: ignore[attr-defined]
+        return Response({"results": VersionSerializer(rows, many=True).data, "next": None})
 
     def _queue(self, queue: Queue, status: int = 200) -> Response:
         row = with_use(Queue.objects.filter(pk=queue.pk).select_related("team")).get()
@@ -131,6 +178,49 @@ class CeilingView(APIView):
         found = members.readable_team(_user(request), team)
         row = services.set_ceiling(team=found, resource=resource, by=_user(request), **_sent(CeilingChange, request))
         return Response(_ceiling(found, resource, row.slots))
+
+
+class AllowedSerializer(serializers.ModelSerializer[AllowedObject]):
+    """An object of a cluster that the team's pods may name."""
+
+    kind = serializers.ChoiceField(choices=AllowedObject.Kind.choices)
+    created_by = serializers.CharField(source="created_by.username", allow_null=True, default=None)
+
+    class Meta:
+        model = AllowedObject
+        fields = ("id", "cluster", "kind", "name", "created_at", "created_by")
+        read_only_fields = fields
+
+
+class NewAllowed(serializers.Serializer[Any]):
+    cluster = serializers.CharField(max_length=40)
+    kind = serializers.CharField(max_length=16, help_text=", ".join(AllowedObject.Kind.values))
+    name = serializers.CharField(max_length=253, trim_whitespace=False)
+
+
+class AllowedView(APIView):
+    """What pods of the team's jobs may name in each cluster; platform administrators keep the list."""
+
+    @extend_schema(operation_id="allowed_list", responses=listed(AllowedSerializer))
+    def get(self, request: Request, team: str) -> Response:
+        found = members.readable_team(_user(request), team)
+        rows = AllowedObject.objects.filter(team=found).select_related("created_by")
+        return Response({"results": AllowedSerializer(rows, many=True).data, "next": None})
+
+    @extend_schema(operation_id="allowed_create", request=NewAllowed, responses={201: AllowedSerializer})
+    def post(self, request: Request, team: str) -> Response:
+        found = members.readable_team(_user(request), team)
+        row = allowed.allow(team=found, by=_user(request), **_sent(NewAllowed, request))
+        return Response(AllowedSerializer(row).data, status=201)
+
+
+class AllowedOneView(APIView):
+    @extend_schema(operation_id="allowed_destroy", request=None, responses={204: None})
+    def delete(self, request: Request, team: str, pk: int) -> Response:
+        found = members.readable_team(_user(request), team)
+        row = get_object_or_404(AllowedObject.objects.select_related("team"), team=found, pk=pk)
+        allowed.forbid(row=row, by=_user(request))
+        return Response(status=204)
 
 
 def _ceiling(team: Team, resource: str, slots: int | None) -> dict[str, Any]:

@@ -168,6 +168,12 @@ class JobSerializer(serializers.ModelSerializer[Job]):
     env = serializers.DictField(source="spec.env", child=serializers.CharField())
     secrets = serializers.SerializerMethodField(help_text="names only")
     volumes = serializers.SerializerMethodField()
+    template_version = serializers.IntegerField(
+        source="template.number",
+        allow_null=True,
+        default=None,
+        help_text="of its queue's template, when it was submitted",
+    )
     team_secrets = serializers.SerializerMethodField(
         help_text="names of its team's secrets, with a path where it chose one"
     )
@@ -191,7 +197,7 @@ class JobSerializer(serializers.ModelSerializer[Job]):
         model = Job
         fields = (
             "id", "name", "team", "queue", "user", "framework", "phase", "reason", "message", "priority", "attempt",
-            "failures", "max_retries", "retry_on", "never_retry_on", "nodes", "min_nodes", "nproc_per_node", "layout", "options", "command", "env", "secrets", "team_secrets", "volumes", "notify", "workspace", "suspended", "cancel_requested_at", "cancel_now_at", "created_at",
+            "failures", "max_retries", "retry_on", "never_retry_on", "nodes", "min_nodes", "nproc_per_node", "layout", "options", "command", "env", "secrets", "team_secrets", "template_version", "volumes", "notify", "workspace", "suspended", "cancel_requested_at", "cancel_now_at", "created_at",
             "admitted_at", "running_at", "finished_at", "phase_since", "is_finished", "ranks", "progress", "first_failure", "url",
         )  # fmt: skip
         read_only_fields = fields
@@ -425,6 +431,11 @@ class PodSerializer(serializers.Serializer[Any]):
     tolerations = serializers.ListField(child=serializers.DictField(child=serializers.JSONField()))
     priority_class = serializers.CharField()
     scheduler = serializers.CharField()
+    service_account = serializers.CharField()
+    sidecars = serializers.ListField(child=serializers.DictField(child=serializers.JSONField()))
+    init_containers = serializers.ListField(child=serializers.DictField(child=serializers.JSONField()))
+    mounts = serializers.ListField(child=serializers.DictField(child=serializers.JSONField()))
+    host_network = serializers.BooleanField()
     labels = serializers.DictField(child=serializers.CharField())
     annotations = serializers.DictField(child=serializers.CharField())
     working_dir = serializers.CharField()

@@ -60,7 +60,7 @@ class JobViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.Gene
     lookup_value_regex = "[0-9]{1,18}"
 
     def get_queryset(self) -> QuerySet[Job]:
-        return Job.objects.readable_by(user_of(self.request)).select_related("team", "queue", "user")
+        return Job.objects.readable_by(user_of(self.request)).select_related("team", "queue", "user", "template")
 
     def list(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         page = self.paginate_queryset(self.filter_queryset(self.get_queryset())) or []

@@ -115,6 +115,22 @@ class Bounded(Protocol):
         """Return for how many slots there is room; None where the administrator wants no bound."""
 
 
+@dataclass(frozen=True)
+class Checked:
+    """What a cluster says of a pod that it was asked about and did not make. `state`: valid, invalid or not_checked."""
+
+    state: str
+    words: str = ""
+
+
+@runtime_checkable
+class Checks(Protocol):
+    """A cluster that can be asked whether it would take a pod."""
+
+    def check(self, plan: Plan) -> Checked:
+        """Ask about the first replica of the plan. Raises Unreachable without an answer."""
+
+
 def room_of(alias: str) -> Room | None:
     """Return for how many slots a cluster has room; None for one that does not know, or that is not configured."""
     if alias not in settings.CLUSTERS or not hasattr(backend(alias), "room"):  # asked of the class: no client is made

@@ -26,7 +26,7 @@ from jobs.core.replacement import GONE, Key, unconfirmed
 from jobs.core.verdict import ENDED, ReplicaState, Seen
 from jobs.ingest.agent_tokens import attempt_key, issue
 from jobs.models import Attempt, AttemptFailure, Delivery, Job, JobEvent, Rank, RankState, Replica
-from jobs.submission import trust
+from jobs.submission import pods, trust
 from jobs.webhooks import courier, outbox
 from jobs.webhooks.events import WebhookEvent
 from queues.models import Queue
@@ -113,10 +113,14 @@ class DjangoStore:
 
     def plan(self, held: Held) -> Plan:
         """Return the launch plan. Raises Refused for an attempt that must not begin."""
-        job = Job.objects.select_related("queue", "team", "user").get(pk=held.job)
+        job = Job.objects.select_related("queue", "team", "user", "template").get(pk=held.job)
         is_new = held.view.applied_at is None
         if is_new and (problem := trust.problem(job.job_spec, job.queue)):
             raise Refused(f"another team now has a queue on its machine: {problem}")
+        if is_new and (
+            problems := pods.refusals(job.queue, job.job_spec, job.template.content["template"] if job.template else {})
+        ):
+            raise Refused(str(problems[0]))
         plan = plan_of(job, held.view.attempt)
         if is_new:
             return plan
@@ -142,7 +146,7 @@ def plan_of(job: Job, attempt: int) -> Plan:
     """Return one launch of a job, with a token for each of its agents."""
     spec = job.job_spec
     framework = frameworks.get(spec.framework)
-    roles = frameworks.roles(spec)
+    roles = pods.roles_of(job)
     incarnations = {key: place.incarnation for key, place in elastic_rows.of(job).items()}
     secrets = {
         f"{role.name}-{index}": issue(
@@ -165,8 +169,9 @@ def plan_of(job: Job, attempt: int) -> Plan:
     return Plan(
         job.run, attempt, roles, spec.framework, env=env, secrets=secrets, grace_seconds=spec.grace_seconds,
         start_timeout_seconds=spec.start_timeout_seconds,
-        team=job.team.name, job=job.name, user=job.user.username, volumes=volumes.mounts(spec.volumes), resource=job.queue.resource, node_slots=job.queue.gpus_per_node,
+        team=job.team.name, job=job.name, user=job.user.username, volumes=volumes.mounts(spec.volumes), resource=job.queue.resource, node_slots=pods.node_slots(job),
         has_code=job.workspace_id is not None, incarnations=incarnations, docker_config=given.docker_config,
+        token_accounts=pods.token_accounts(job) if any(role.shape.service_account for role in roles) else frozenset(),
         secret_files={name: SecretFiles(files, paths[name]) for name, files in given.files.items()},
     )  # fmt: skip
 

@@ -94,11 +94,12 @@ _ROWS = (
     Field("node_selector", Type.MAPPING, "Node selector", "labels that a node must have, as a mapping such as {\"pool\": \"a100\"}"),
     Field("tolerations", Type.LIST, "Tolerations", "taints of nodes that its pods tolerate: objects of Kubernetes, or text such as gpu=true:NoSchedule"),
     Field("priority_class", Type.TEXT, "Priority class", "priority class of the cluster for its pods"),
+    Field("service_account", Type.TEXT, "Service account", "service account of its pods, one of those that administrators of the platform allow the team"),
     Field("labels", Type.MAPPING, "Labels of pods", "further labels of its pods, as a mapping of keys to text"),
     Field("annotations", Type.MAPPING, "Annotations of pods", "further annotations of its pods, as a mapping of keys to text"),
     Field("working_dir", Type.TEXT, "Working directory", "where the command starts: a folder of its code, or an absolute path of the image"),
-    Field("roles", Type.MAPPING, "Roles", "for single roles: image, cpu, memory, shm, node_selector, tolerations, priority_class, labels, annotations "
-          "and working_dir, such as {\"head\": {\"memory\": \"16Gi\"}}"),
+    Field("roles", Type.MAPPING, "Roles", "for single roles: image, cpu, memory, shm, node_selector, tolerations, priority_class, service_account, labels, "
+          "annotations and working_dir, such as {\"head\": {\"memory\": \"16Gi\"}}"),
     Field("volumes", Type.LIST, "Volumes", "the team's shared folders: `name`, or `name:/path` if the cluster mounts them"),
     whole("max_retries", "Retries after a failure", "how many times a failed job is started again",
            least=0, most=100, remedy="use 0 for no retries"),

@@ -143,6 +143,7 @@ class Plan:
     volumes: Mapping[str, str] = field(default_factory=dict)  # name to mount path, empty for the cluster's choice
     # Of the team's secrets: files by the secret's name, and registry logins as a `.dockerconfigjson`.
     secret_files: Mapping[str, "SecretFiles"] = field(default_factory=dict, repr=False)
+    token_accounts: frozenset[str] = frozenset()  # service accounts whose token is mounted
     docker_config: str = field(default="", repr=False)
     has_code: bool = True  # False: all of it is in the image, and no replica needs to fetch code
     incarnations: Mapping[tuple[str, int], int] = field(default_factory=dict)  # of places whose replica was replaced

@@ -261,6 +261,12 @@ def _priority_class(value: Any) -> str:
     return value
 
 
+def _service_account(value: Any) -> str:
+    if not isinstance(value, str) or not _DNS.match(value):
+        raise Wrong("is not the name of a service account; use a-z, 0-9, - and .")
+    return value
+
+
 def _working_dir(value: Any) -> str:
     if not isinstance(value, str) or not value.strip() or not value.isprintable() or len(value.encode()) > MOST_PATH:
         raise Wrong(f"must be a path of at most {MOST_PATH} bytes, such as examples/mnist")
@@ -277,6 +283,7 @@ _READERS: Mapping[str, Callable[[Any], Any]] = {
     "node_selector": _node_selector,
     "tolerations": _tolerations,
     "priority_class": _priority_class,
+    "service_account": _service_account,
     "labels": _labels,
     "annotations": _annotations,
     "working_dir": _working_dir,

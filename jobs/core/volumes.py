@@ -57,8 +57,13 @@ def _complaint(one: str) -> str:
     name, colon, path = one.partition(":")
     if not _NAME.match(name):
         return "must begin with a name of 1 to 40 of a-z, 0-9 and -, not beginning or ending with -"
-    if not colon:
-        return ""
+    return path_complaint(path) if colon else ""
+
+
+def path_complaint(path: Any) -> str:
+    """Return what is wrong with a place to mount something at; empty if nothing is."""
+    if not isinstance(path, str):
+        return "needs an absolute path, such as /data"
     parts = path.removesuffix("/").split("/")
     if not path.startswith("/") or {".", ".."} & set(parts) or "" in parts[1:]:
         return "needs an absolute path after the colon, without . and .. and without a second / beside the first"

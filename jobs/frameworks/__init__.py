@@ -6,7 +6,7 @@ contract tests enumerate `REGISTRY`.
 
 import importlib
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -15,7 +15,7 @@ from jobs.core import pod_fields
 from jobs.core.fields import FIELDS, Field
 from jobs.core.plan import Role
 from jobs.core.spec import JobSpec, parse
-from queues.shape import conflicts, merge
+from queues.shape import ReplicaShape, conflicts, merge
 
 
 class Framework(Protocol):
@@ -100,13 +100,18 @@ def check(spec: JobSpec, given: frozenset[str]) -> JobSpec:
     return spec
 
 
-def roles(spec: JobSpec) -> tuple[Role, ...]:
-    """Return what runs, each role with all that the job says of its pods: for every role, and for this one."""
+def roles(spec: JobSpec, *, below: Callable[[Role], ReplicaShape] | None = None) -> tuple[Role, ...]:
+    """Return what runs, each role with all that the job says of its pods: for every role, and for this one.
+
+    `below` returns what the job's queue says of a role's pods.
+    """
     everywhere = pod_fields.shape(spec.pod)
-    return tuple(
-        replace(role, shape=merge(everywhere, role.shape, pod_fields.shape(spec.roles.get(role.name, {}))))
-        for role in get(spec.framework).roles(spec)
-    )
+
+    def shape(role: Role) -> ReplicaShape:
+        own = pod_fields.shape(spec.roles.get(role.name, {}))
+        return merge(*([below(role)] if below else []), everywhere, role.shape, own)
+
+    return tuple(replace(role, shape=shape(role)) for role in get(spec.framework).roles(spec))
 
 
 def default(name: str, value: Any) -> Any:

@@ -19,7 +19,7 @@ from accounts.models import Team, User
 from jobs.core import lifecycle
 from jobs.core.spec import JobSpec
 from jobs.core.verdict import RoleView
-from queues.models import Queue
+from queues.models import Queue, QueueVersion
 from queues.resources import Resources
 from workspaces.models import Workspace
 
@@ -40,6 +40,10 @@ class Job(models.Model):
     queue = models.ForeignKey(Queue, models.PROTECT, related_name="jobs")
     user = models.ForeignKey(User, models.PROTECT, related_name="jobs")
     workspace = models.ForeignKey(Workspace, models.PROTECT, null=True, related_name="jobs")
+    template = models.ForeignKey(
+        QueueVersion, models.PROTECT, null=True, related_name="+", db_index=False,
+        help_text="what its queue said of pods when it was submitted; null: before queues had versions",
+    )  # fmt: skip
     name = models.CharField(max_length=48)
     # Behind the id in every path and object name: ids are reused after a database is recreated, while a folder may
     # remain.

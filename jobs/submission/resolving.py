@@ -19,7 +19,7 @@ from queues.resources import describe, fits
 from queues.shape import ReplicaShape
 from workspaces.models import Workspace
 
-from . import command_words, trust
+from . import command_words, pods, trust
 
 MOST_DEFAULTS = 100
 
@@ -35,6 +35,7 @@ class Resolved:
 
 def resolve(*, queue: Queue, sent: Mapping[str, Any], workspace: Workspace | None) -> Resolved:
     """Return the frozen description of a job in this queue. Raises InvalidSpec with all problems."""
+    pods.refuse_locked(queue, sent)
     spec = parse(
         sent,
         gpus_per_node=queue.gpus_per_node,
@@ -52,7 +53,9 @@ def resolve(*, queue: Queue, sent: Mapping[str, Any], workspace: Workspace | Non
     _check_team_secrets(spec.team_secrets, queue)
     if problem := trust.problem(spec, queue):
         raise InvalidSpec(problem)
-    roles = frameworks.roles(spec)
+    if problems := pods.refusals(queue, spec, queue.template):
+        raise InvalidSpec(*problems)
+    roles = pods.roles_in(queue, spec)
     _check_operators(roles, spec, queue)
     asked = {queue.resource: slots_of(roles)}
     if not fits(asked, queue.quota):

@@ -75,7 +75,7 @@ def bulk(request: HtmxRequest) -> HttpResponse:
     verb, numbers = request.POST.get("act", ""), [whole(text) for text in request.POST.getlist("job")[:MOST_CHOSEN]]
     if verb not in BULK:
         raise BadRequest("act must be one of " + ", ".join(BULK))
-    found = Job.objects.readable_by(request.user).select_related("team", "queue", "user", "workspace")
+    found = Job.objects.readable_by(request.user).select_related("team", "queue", "user", "workspace", "template")
     jobs = found.filter(pk__in=[number for number in numbers if number]).order_by("pk")
     done, refused = 0, []
     for job in jobs:

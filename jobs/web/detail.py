@@ -19,6 +19,7 @@ from jobs.analysis.progress import progress
 from jobs.core.lifecycle import ON_CLUSTER, Phase, StopReason
 from jobs.core.volumes import mounts
 from jobs.models import Delivery, Job, JobEvent, RankState
+from queues import templates
 
 from . import appearance, plan
 from .concerns import gpu_use
@@ -195,9 +196,16 @@ def about_context(request: HtmxRequest, *, job: Job) -> Context:
         "secrets": job.spec.get("secrets", []),
         "team_secrets": _team_secrets(job),
         "pods": plan.pods_of(job),
+        "template": job.template,
+        "changed_since": _changed_since(job),
         "env": sorted(job.spec.get("env", {}).items()),
         "env_text": "\n".join(f"{name}={value}" for name, value in sorted(job.spec.get("env", {}).items())),
     }
+
+
+def _changed_since(job: Job) -> list[str]:
+    """Return what its queue says otherwise today, of what the job was submitted with."""
+    return templates.changes(job.template.content, templates.content(job.queue)) if job.template else []
 
 
 def _team_secrets(job: Job) -> list[tuple[str, int | None]]:

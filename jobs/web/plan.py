@@ -1,17 +1,19 @@
 """What a submission would start, in words: the plan on the submit page."""
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from django.conf import settings
 
 from common.errors import InvalidInput
-from jobs import clusters, frameworks
+from jobs import clusters
 from jobs.core import pod_fields
 from jobs.core.plan import Endpoint, First, FirstRank, Here, Host, Index, Launch, Port, Role, Value
 from jobs.models import Job
 from jobs.services import Preview
+from jobs.submission.pods import roles_of
 from jobs.submission.resolving import with_cluster
 from queues.resources import describe
 from queues.shape import ReplicaShape
@@ -42,7 +44,7 @@ def pods_of(job: Job) -> list[RoleRow]:
     if queue.cluster not in settings.CLUSTERS or not clusters.backend(queue.cluster).MAKES_PODS:
         return []
     with contextlib.suppress(InvalidInput):  # of a framework that is gone
-        return [_row(role, resource=queue.resource) for role in with_cluster(frameworks.roles(job.job_spec), queue)]
+        return [_row(role, resource=queue.resource) for role in with_cluster(roles_of(job), queue)]
     return []
 
 
@@ -66,11 +68,20 @@ def pod(shape: ReplicaShape) -> list[tuple[str, str]]:
         ("Tolerates", ", ".join(map(pod_fields.taint, shape.tolerations))),
         ("Priority class", shape.priority_class),
         ("Scheduler", shape.scheduler),
+        ("Service account", shape.service_account),
+        ("Runs first", _containers(shape.init_containers)),
+        ("Runs beside", _containers(shape.sidecars)),
+        ("Mounts", ", ".join(str(one.get("mountPath")) for one in shape.mounts)),
+        ("Network", "of its node" if shape.host_network else ""),
         ("Labels", _pairs(shape.labels)),
         ("Annotations", _pairs(shape.annotations)),
         ("Working directory", shape.working_dir),
     ]
     return [(label, text) for label, text in every if text]
+
+
+def _containers(given: Iterable[Mapping[str, Any]]) -> str:
+    return ", ".join(f"{one.get('name')} ({one.get('image')})" for one in given)
 
 
 def _pairs(pairs: Mapping[str, str]) -> str:

@@ -5,7 +5,6 @@ All members of a queue's team may look; its administrators change it there. Plat
 
 from typing import Any
 
-import yaml
 from django import forms
 from django.conf import settings
 from django.contrib import messages
@@ -17,11 +16,9 @@ from django.views.decorators.http import require_http_methods
 
 from accounts.models import Team
 from accounts.permissions import Act, is_platform_admin, may, require
-from common import yaml_input
 from common.errors import Conflict, InvalidInput, NotAllowed, Problem
 from jobs.analysis.usage import consequences, over_quota_warning, with_use
 from jobs.models import Job, in_order
-from jobs.submission.resolving import queue_defaults
 from queues import services
 from queues.models import Resource
 from queues.readable import readable_queues
@@ -90,8 +87,6 @@ def edit(request: HtmxRequest, name: str) -> HttpResponse:
         raise PermissionDenied(str(error)) from error
     if request.POST.get("act") == "ceiling":
         return _set_ceiling(request, queue)
-    if request.POST.get("act") == "defaults":
-        return _set_defaults(request, queue)
     form = QueueForm(request.POST)
     would_do = _would_do(queue, form)
     if would_do["consequences"] and request.POST.get("seen") != would_do["seen"]:
@@ -120,25 +115,6 @@ def _set_ceiling(request: HtmxRequest, queue: Any) -> HttpResponse:
         ceiling = "no ceiling" if slots is None else f"a ceiling of {slots:,} {queue.get_resource_display()}"
         messages.success(request, f"{of.capitalize()} together have {ceiling}.")
     return redirect("queue-edit", name=queue.name)
-
-
-def _set_defaults(request: HtmxRequest, queue: Any) -> HttpResponse:
-    """Replace the queue's defaults by what the YAML says; shown again with what is wrong about it."""
-    entered = request.POST.get("defaults", "")
-    try:
-        given = yaml_input.parse(entered) or {}
-        if not isinstance(given, dict):
-            raise ValueError("must be fields of a job, one per line, such as image: pytorch/pytorch:2.9")
-        services.set_defaults(queue=queue, by=request.user, defaults=queue_defaults(queue, given))
-    except InvalidInput as error:
-        problems = [f"{one.field.removeprefix('defaults.')} {one.message}" for one in error.problems]
-    except ValueError as error:
-        problems = [str(error)]
-    else:
-        messages.success(request, f"Jobs of queue {queue.name} have these defaults from now on.")
-        return redirect("queue-edit", name=queue.name)
-    form = QueueForm(initial=services.described(queue))
-    return _page(request, queue, form, would_do={"defaults": entered, "defaults_problems": problems}, status=422)
 
 
 def _would_do(queue: Any, form: QueueForm) -> Context:
@@ -199,7 +175,6 @@ def _page(
         "holding_count": holders.count(),
         "ceiling": services.ceilings_of(queue.team).get(queue.resource) if form else None,
         "may_set_ceiling": is_platform_admin(request.user),
-        "defaults": yaml.safe_dump(queue.defaults, sort_keys=True) if queue.defaults else "",
         "in_others": services.quota_of(queue.team, queue.resource) - queue.nominal if form else 0,
         **(would_do or {}),
     }

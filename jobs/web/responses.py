@@ -35,7 +35,7 @@ class Part:
 
 def readable_job(request: HtmxRequest, *, pk: int) -> Job:
     """Return the job; 404 if the user may not read it, so that its existence is not revealed."""
-    jobs = Job.objects.readable_by(request.user).select_related("team", "queue", "user", "workspace")
+    jobs = Job.objects.readable_by(request.user).select_related("team", "queue", "user", "workspace", "template")
     return get_object_or_404(jobs, pk=pk)
 
 

@@ -29,6 +29,7 @@ from accounts import members
 from accounts.models import Membership, Role, Team, Token
 from credentials import services as secrets
 from jobs.ingest import apply
+from queues import allowed
 from queues.models import Queue
 from tests.conftest import make_user
 from tests.support import packs, seed
@@ -93,6 +94,7 @@ def _filled() -> dict:
     real = {"id": job.pk, "team": "nlp", "username": "ada", "queue": "default", "cluster": "local", "ids": [job.pk]}
     real["resource"] = "cpu"
     real |= {"hook": hook.name, "unused_hook": gone.name, "delivery": hook.deliveries.first().pk}
+    real["allowed"] = allowed.allow(team=team, by=root, cluster="local", kind="secret", name="train").pk
     real |= {"secret": "hub", "unused_secret": "unused"}
     real |= {"ended": ended.pk, "token": other.pk, "bot": bot.username, "code": code.pk, "path": "train.py"}
     return {"headers": {"Authorization": f"Bearer {text}"}, "real": real, "token": other.pk, "own": own.pk}
@@ -161,6 +163,7 @@ AT = {
     "/webhooks/{name}/deliveries/{id}/again": {"name": "hook", "id": "delivery"},
     "DELETE /api/v1/teams/{team}/webhooks/{name}": {"name": "unused_hook"},
     "/secrets/{name}": {"name": "secret"},
+    "/allowed/{id}": {"id": "allowed"},
     "DELETE /api/v1/teams/{team}/secrets/{name}": {"name": "unused_secret"},
 }
 SUBMITTED = {"queue": "default", "command": ["torchrun", "train.py"], "nodes": 1, "nproc_per_node": 1}
@@ -171,6 +174,7 @@ PLAIN_BODIES = {
     "POST /api/v1/tokens": {"name": "more"},
     "POST /api/v1/teams/{team}/webhooks": {"name": "more", "url": "https://93.184.216.34/", "events": ["end"]},
     "PATCH /api/v1/teams/{team}/webhooks/{name}": {"is_active": True},
+    "POST /api/v1/teams/{team}/allowed": {"cluster": "local", "kind": "secret", "name": "more"},
     "POST /api/v1/teams/{team}/secrets": {"name": "more", "values": {"HF_TOKEN": "x"}},
     "PATCH /api/v1/teams/{team}/secrets/{name}": {"values": {"HF_TOKEN": "y"}},
     "POST /api/v1/workspaces": {"team": "nlp", "set": []},

@@ -43,6 +43,7 @@ def pod_words(pod: Mapping[str, Any]) -> list[str]:
         f"/dev/shm {pod['shm']}" if pod.get("shm") else "",
         f"on nodes with {selector}" if selector else "",
         f"priority class {pod['priority_class']}" if pod.get("priority_class") else "",
+        f"service account {pod['service_account']}" if pod.get("service_account") else "",
         f"in {pod['working_dir']}" if pod.get("working_dir") else "",
     ]
     return [one for one in words if one]

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
 from typing import Any
 
 import click
 
-from muster.commands.job_file import read_job
 from muster.commands.job_options import content, set_fields
-from muster.commands.output import Output, reading
+from muster.commands.output import Output, reading, say
+from muster.commands.queue_file import read_template, written
 from muster.commands.session import open_client, queue_names
 from muster.jobs.models import Queue
-from muster.render import printable
+from muster.render import ago, printable
 
 HEADERS = ("QUEUE", "TEAM", "CLUSTER", "RESOURCE", "USED", "FREE", "GPUS/NODE", "STATE")
 
@@ -57,7 +58,7 @@ def show(*, queue: str, output: Output) -> None:
     help="Field that its jobs have unless they say otherwise; an empty value removes it; may be repeated.",
 )
 @click.option(
-    "--from-file", "file", metavar="DEFAULTS.YAML", help="Replace all defaults by the job fields in this file."
+    "--from-file", "file", metavar="FILE", help="Replace defaults and template by this file (`muster queues template`)."
 )
 @click.option("--reason", metavar="TEXT", help="Reason, recorded in the audit log.")
 @reading
@@ -67,11 +68,45 @@ def set_queue(*, queue: str, output: Output, defaults: dict[str, Any], file: str
         words = "--slots, --gpus-per-node, --open, --close, --description, --default or --from-file"
         raise click.UsageError(f"nothing to change: give {words}")
     with open_client() as client:
-        if file is not None or defaults:
-            before = read_job(content(file), source=file) if file is not None else client.queue(queue).defaults
+        if file is not None:
+            fields |= read_template(content(file), source=file)
+        if defaults:
+            before = fields["defaults"] if "defaults" in fields else client.queue(queue).defaults
             fields["defaults"] = {**before, **defaults}
         found = client.set_queue(queue, **fields)
     output.item(found, ident=found.name, lines=lambda: _about(found))
+
+
+@queues.command()
+@click.argument("queue", shell_complete=queue_names)
+def template(*, queue: str) -> None:
+    """Print what a queue says of its jobs' pods as YAML, for `set --from-file`."""
+    with open_client() as client:
+        found = client.queue(queue)
+    say(written(found).rstrip("\n"))
+
+
+@queues.command()
+@click.argument("queue", shell_complete=queue_names)
+@reading
+def versions(*, queue: str, output: Output) -> None:
+    """List the versions of a queue's defaults and template."""
+    with open_client() as client:
+        found = client.queue_versions(queue)
+    now = datetime.now(timezone.utc)
+    output.items(
+        found,
+        ident=lambda one: one.number,
+        headers=("VERSION", "WHEN", "BY", "CHECKED", "CHANGED"),
+        row=lambda one: (
+            one.number,
+            ago(one.created_at, now=now),
+            one.created_by or "",
+            one.check_state,
+            ", ".join(one.changed),
+        ),
+        empty="No version yet: the first one is made with the first job or change.",
+    )
 
 
 @queues.command()
@@ -151,6 +186,15 @@ def _about(queue: Queue) -> list[str]:
         "per node": f"{queue.gpus_per_node} GPUs" if queue.gpus_per_node else "",
         "state": "open" if queue.is_open else "closed",
         "defaults": ", ".join(f"{name}={value}" for name, value in sorted(queue.defaults.items())),
+        "template": f"version {queue.version}, {', '.join(sorted(queue.template))}" if queue.template else "",
+        "checked": _check(queue),
         "notice": queue.notice,
     }
     return [f"{name:<9} {printable(text)}" for name, text in facts.items() if text]
+
+
+def _check(queue: Queue) -> str:
+    """Return what the cluster said of such a pod."""
+    words = {"valid": "the cluster takes such pods", "invalid": "the cluster refuses such pods"}
+    state = words.get(queue.check_state, "")
+    return f"{state}: {queue.check_words}" if state and queue.check_words else state

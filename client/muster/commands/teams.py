@@ -167,3 +167,46 @@ def _team_row(team: Team) -> tuple[object, ...]:
 def _row(member: Member) -> tuple[object, ...]:
     state = "" if member.is_active else "inactive"
     return (member.username, member.role, "service account" if member.is_service_account else state)
+
+
+@teams.command()
+@click.argument("team")
+@reading
+def allowed(*, team: str, output: Output) -> None:
+    """List the objects of clusters that pods of a team's jobs may name."""
+    with open_client() as client:
+        found = client.allowed_objects(team)
+    output.items(
+        found,
+        ident=lambda one: one.id,
+        headers=("ID", "CLUSTER", "KIND", "NAME", "BY"),
+        row=lambda one: (one.id, one.cluster, one.kind, one.name, one.created_by or ""),
+        empty=f"Nothing is allowed: `muster teams allow {team} --cluster NAME KIND NAME` allows an object.",
+    )
+
+
+@teams.command()
+@click.argument("team")
+@click.argument("kind", type=click.Choice(["service_account", "token", "pull_secret", "secret", "config_map", "claim"]))
+@click.argument("name")
+@click.option("--cluster", metavar="NAME", required=True, help="Cluster in which the object is.")
+@reading
+def allow(*, team: str, cluster: str, kind: str, name: str, output: Output) -> None:
+    """Allow pods of a team's jobs to name an object of a cluster (platform administrators only).
+
+    A token is that of a service account of this name, mounted into the pods.
+    """
+    with open_client() as client:
+        made = client.allow_object(team, cluster=cluster, kind=kind, name=name)
+    line = f"Pods of team {team} may name {made.kind} {made.name} on cluster {made.cluster}"
+    output.item(made, ident=made.id, lines=lambda: [printable(line)])
+
+
+@teams.command()
+@click.argument("team")
+@click.argument("number", type=int)
+def forbid(*, team: str, number: int) -> None:
+    """Take an object off that list, by its ID (platform administrators only)."""
+    with open_client() as client:
+        client.forbid_object(team, number)
+    say(f"no longer allowed to team {team}")

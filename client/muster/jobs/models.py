@@ -87,6 +87,7 @@ class Job(Model):
     first_failure: Failure | None = read(Failure.parse)
     url: str = ""
     secrets: tuple[str, ...] = read(tuple, default=())  # their names
+    template_version: int | None = None  # of its queue's template, when it was submitted
     team_secrets: tuple[str, ...] = read(tuple, default=())  # with a path where it chose one
     volumes: tuple[str, ...] = read(tuple, default=())
     notify: tuple[str, ...] = read(tuple, default=())  # webhooks that it names
@@ -98,6 +99,7 @@ class Job(Model):
     node_selector: Mapping[str, str] = mapping()
     tolerations: tuple[Mapping[str, Any], ...] = read(tuple, default=())
     priority_class: str = ""
+    service_account: str = ""
     labels: Mapping[str, str] = mapping()
     annotations: Mapping[str, str] = mapping()
     working_dir: str = ""
@@ -219,6 +221,24 @@ class Queue(Model):
     description: str = ""
     notice: str = ""  # what a user should know about the quota now
     defaults: Mapping[str, Any] = mapping()  # fields that its jobs have unless they say otherwise
+    template: Mapping[str, Any] = mapping()  # what their pods are besides: node, shm_per_gpu, locked, pods
+    version: int = 0  # of defaults and template
+    check_state: str = ""  # whether its cluster would take such a pod: valid, invalid or not_checked
+    check_words: str = ""
+    raw: Json = unchanged()
+
+
+@dataclass(frozen=True)
+class QueueVersion(Model):
+    """What a queue said of its jobs' pods; `changed` are paths that differ from the version before."""
+
+    number: int
+    created_at: datetime | None = moment()
+    created_by: str | None = None
+    changed: tuple[str, ...] = read(tuple, default=())
+    content: Mapping[str, Any] = mapping()
+    check_state: str = ""
+    check_words: str = ""
     raw: Json = unchanged()
 
 

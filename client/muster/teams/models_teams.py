@@ -18,6 +18,18 @@ class Team(Model):
 
 
 @dataclass(frozen=True)
+class AllowedObject(Model):
+    """An object of a cluster that the pods of a team's jobs may name."""
+
+    id: int
+    cluster: str = ""
+    kind: str = ""
+    name: str = ""
+    created_by: str | None = None
+    raw: Json = unchanged()
+
+
+@dataclass(frozen=True)
 class Member(Model):
     username: str
     role: str = ""

@@ -8,8 +8,8 @@ from typing import Any
 from muster.errors import NotFound
 from muster.http.call import Call, get, given, nothing, page, page_size, place
 from muster.http.session import Session
-from muster.jobs.models import Ceiling, Login, Me, Queue
-from muster.teams.models_teams import AuditEntry, Member, Team, Token
+from muster.jobs.models import Ceiling, Login, Me, Queue, QueueVersion
+from muster.teams.models_teams import AllowedObject, AuditEntry, Member, Team, Token
 
 
 class Teams(Session):
@@ -133,6 +133,38 @@ class Teams(Session):
         path = place("queues", name)
         call = Call("PATCH", path, Queue.parse, json=given(**fields), is_repeatable=True, missing=_no_queue(name))
         return await self._send(call)
+
+    async def queue_versions(self, name: str) -> list[QueueVersion]:
+        """Return what the queue said of its jobs' pods, newest first. Raises NotFound."""
+        path = place("queues", name, "versions")
+        return await self._whole(page(path, parse=QueueVersion.parse, missing=_no_queue(name)))
+
+    async def allowed_objects(self, team: str) -> list[AllowedObject]:
+        """Return which objects of clusters the pods of a team's jobs may name. Raises NotFound."""
+        return await self._whole(
+            page(place("teams", team, "allowed"), parse=AllowedObject.parse, missing=_no_team(team))
+        )
+
+    async def allow_object(self, team: str, *, cluster: str, kind: str, name: str) -> AllowedObject:
+        """Allow one, as a platform administrator.
+
+        `kind` is service_account, token, pull_secret, secret, config_map or claim.
+        """
+        body = {"cluster": cluster, "kind": kind, "name": name}
+        call = Call(
+            "POST",
+            place("teams", team, "allowed"),
+            AllowedObject.parse,
+            json=body,
+            is_repeatable=True,
+            missing=_no_team(team),
+        )
+        return await self._send(call)
+
+    async def forbid_object(self, team: str, id: int) -> None:
+        """Take one off the list. Raises NotFound."""
+        missing = f"nothing of this number is allowed: `muster teams allowed {team}` lists what is"
+        return await self._send(_delete(place("teams", team, "allowed", id), missing=missing))
 
     async def ceilings(self, team: str) -> list[Ceiling]:
         """Return how much all queues of a team together may hold of each resource. Raises NotFound."""

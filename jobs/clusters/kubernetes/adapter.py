@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from common import faultpoints
 from common.errors import Unreachable
-from jobs.clusters import Expected, Placement
+from jobs.clusters import Checked, Expected, Placement
 from jobs.core.plan import Plan, Role
 from jobs.core.verdict import ReplicaUpdate, Seen
 from queues.shape import ReplicaShape
@@ -114,6 +114,9 @@ class KubernetesCluster(View):
         return sizes.placement(
             roles, resource=resource, node_slots=node_slots, site=self.site, nodes=self._known_sizes()
         )
+
+    def check(self, plan: Plan) -> Checked:
+        return client.run(self._check(plan), CALL_SECONDS)
 
     @property
     def shape(self) -> ReplicaShape:
@@ -279,6 +282,9 @@ class KubernetesCluster(View):
         launcher = self._launching()
         await self._need_alone(plan)
         return await launcher.launch(plan)
+
+    async def _check(self, plan: Plan) -> Checked:
+        return await self._launching().check(plan)
 
     async def _need_alone(self, plan: Plan) -> None:
         """Raise Unreachable, and end them, if earlier attempts of the run are alive.

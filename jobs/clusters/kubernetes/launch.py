@@ -10,6 +10,7 @@ from typing import Any
 
 from common import faultpoints
 from common.errors import Refused, Sealed, Unreachable
+from jobs.clusters import Checked
 from jobs.core.plan import Plan, Role
 
 from .api.answers import NEVER, ApiAnswer, need, need_created
@@ -23,6 +24,9 @@ from .meshes import Meshes
 
 LAUNCH_SECONDS = 10.0  # what is left then is up to the next visit
 NO_POLICY = "Other pods of the cluster can reach this attempt's pods: Muster's account may not create NetworkPolicies (deploy/account.yaml)"
+NOBODY = "00000000-0000-0000-0000-000000000000"  # the owner of a pod that is not made
+# Parts of answers that say nothing about the pod itself.
+PASSING = ("exceeded quota", "does not support dry run", "failed calling webhook", "failed quota")
 GROUPS = {"networkpolicies": "apis/networking.k8s.io/v1", "monarchmeshes": f"apis/{manifests.MESH_VERSION}"}
 AGENT_SECONDS = 300.0  # how long the agent's ConfigMap is assumed to exist
 
@@ -71,6 +75,26 @@ class AttemptLauncher:
         if meshed:
             await self.meshes.need_pods(plan, meshed, owner=owner)
         return message
+
+    async def check(self, plan: Plan) -> Checked:
+        """Ask the server whether it would take the first replica's pod, without making it: `dryRun=All`.
+
+        What it refuses for the moment (a quota), for want of a right, or because a webhook takes no such questions, is
+        not checked.
+        """
+        try:
+            body = self._pod(plan, plan.roles[0], 0, owner=NOBODY)
+        except Refused as error:
+            return Checked("invalid", str(error))
+        with faultpoints.around("kube.read"):
+            answer = await self.api.call(
+                "POST", self._path("pods"), body=body, params={"dryRun": "All"}, accept=METADATA
+            )
+        if answer.is_good:
+            return Checked("valid")
+        is_known = answer.status in NEVER and not answer.lacks_right and answer.status not in (404, 405)
+        is_passing = any(part in answer.words for part in PASSING)
+        return Checked("invalid" if is_known and not is_passing else "not_checked", answer.words)
 
     def _pod(self, plan: Plan, role: Role, index: int, *, owner: str) -> Manifest:
         return manifests.pod(

@@ -9,7 +9,7 @@ from common import yaml_input
 from common.errors import InvalidInput
 from jobs.submission.resolving import queue_defaults
 from queues.models import Queue
-from queues.services import set_defaults
+from queues.services import set_template
 
 
 class Command(BaseCommand):
@@ -34,7 +34,7 @@ class Command(BaseCommand):
             except ValueError as error:
                 raise CommandError(f"{name} {error}") from error
         try:
-            queue = set_defaults(queue=queue, by=None, defaults=queue_defaults(queue, defaults))
+            queue = set_template(queue=queue, by=None, defaults=queue_defaults(queue, defaults))
         except InvalidInput as error:
             raise CommandError("; ".join(str(one).removeprefix("defaults.") for one in error.problems)) from error
         defaults_text = ", ".join(f"{name}={value}" for name, value in sorted(queue.defaults.items())) or "none"

@@ -1,7 +1,5 @@
 """Fields that a queue gives its jobs: set by the server's operator, checked like a job's own, and audited."""
 
-import html
-
 import pytest
 from django.core.management import CommandError, call_command
 
@@ -128,7 +126,7 @@ def test_nobody_else_changes_them(client, people, queue, who):
     client.force_login(getattr(people, who))
     answer = client.patch(f"/api/v1/queues/{queue.name}", {"defaults": POD}, content_type="application/json")
     assert answer.status_code in (403, 404)
-    client.post(f"/queues/{queue.name}", {"act": "defaults", "defaults": "memory: 64Gi"})
+    client.post(f"/queues/{queue.name}/template", {"yaml": "defaults: {memory: 64Gi}"})
     queue.refresh_from_db()
     assert queue.defaults == {}
 
@@ -147,22 +145,3 @@ def test_every_wrong_default_is_named_and_nothing_of_the_change_is_kept(client, 
     ]  # fmt: skip
     queue.refresh_from_db()
     assert (queue.nominal, queue.defaults) == (8, {})
-
-
-@pytest.mark.django_db
-def test_the_queue_s_page_sets_them_from_yaml_and_shows_what_is_wrong(client, team_admin, people, queue):
-    client.force_login(team_admin)
-    path = f"/queues/{queue.name}"
-    for text, words in (
-        ("memory: 512GB", "write 512Gi"),
-        ("a: &x 1", "has an anchor"),
-        ("- 1", "must be fields of a job"),
-    ):
-        page = client.post(path, {"act": "defaults", "defaults": text})
-        assert page.status_code == 422 and words in page.text and text in html.unescape(page.text)
-    assert client.post(path, {"act": "defaults", "defaults": "memory: 64Gi\npriority: 5\n"}).status_code == 302
-    queue.refresh_from_db()
-    assert queue.defaults == {"memory": "64Gi", "priority": 5}
-    assert "memory: 64Gi" in client.get(path).text
-    client.force_login(people.viewer)
-    assert "memory: 64Gi" in client.get(path).text

@@ -53,6 +53,10 @@ CLIENT = {
     "POST /queues": ("create_queue", "queues create"),
     "GET /queues/{name}": ("queue", "queues show"),
     "PATCH /queues/{name}": ("set_queue", "queues set"),
+    "GET /queues/{name}/versions": ("queue_versions", "queues versions"),
+    "GET /teams/{team}/allowed": ("allowed_objects", "teams allowed"),
+    "POST /teams/{team}/allowed": ("allow_object", "teams allow"),
+    "DELETE /teams/{team}/allowed/{id}": ("forbid_object", "teams forbid"),
     "GET /teams": ("teams", "teams"),
     "POST /teams": ("create_team", "teams create"),
     "GET /teams/{team}": ("team", "teams show"),
@@ -175,6 +179,7 @@ def test_every_operation_is_reached_by_a_verb(script, job, lab, people, tmp_path
     people_and_tokens(script)
     webhooks(script, job)
     team_secrets(script, tmp_path)
+    templates(script, tmp_path)
     queues_and_the_rest(script)
     login_and_logout(script)
 
@@ -306,6 +311,21 @@ def team_secrets(script, tmp_path):
     script.run("secrets delete nlp hub", exit_code=1)  # the job uses it
     script.run("secrets delete nlp gcp")
     assert script.ids("secrets list nlp") == ["hub"]
+
+
+def templates(script, tmp_path):
+    printed = script.run("queues template default")
+    assert printed.startswith("version: 1")
+    (tmp_path / "queue.yaml").write_text(f"{printed}\ndefaults: {{max_retries: 1}}\n".replace("defaults: {}\n", ""))
+    assert script.read(f"queues set default --from-file {tmp_path / 'queue.yaml'}")["version"] == 2
+    script.run(f"queues set default --from-file {tmp_path / 'queue.yaml'}", exit_code=1)  # of version 1, which is old
+    assert script.ids("queues versions default") == ["2", "1"]
+    script.run("queues set default --default max_retries=")
+    number = script.run("teams allow nlp secret train --cluster local -q").strip()
+    assert script.ids("teams allowed nlp") == [number]
+    script.run("teams allow nlp secret muster-x --cluster local", exit_code=1)
+    script.run(f"teams forbid nlp {number}")
+    assert script.ids("teams allowed nlp") == []
 
 
 def queues_and_the_rest(script):

@@ -24,7 +24,8 @@ from credentials import services as credentials
 from credentials.models import TeamSecret
 from jobs.ingest import apply
 from jobs.models import Job, Webhook
-from queues.models import Queue
+from queues import allowed
+from queues.models import AllowedObject, Queue
 from tests.conftest import People, make_user
 from tests.support import packs, seed
 from tests.support.builders import Lab, batch, identity, log_item
@@ -131,6 +132,7 @@ TABLE: dict[str, Route] = {
     "teams/{team}/service-accounts": route(PAGE, POST=MANAGE, kind=FORM, body="name=ci&role=viewer"),
     "teams/{team}/service-accounts/remove": route(PAGE, POST=MANAGE, kind=FORM, body="username=bot@nlp"),
     "teams/{team}/webhooks": route(PAGE, GET=READ, POST=MANAGE, kind=FORM, body="name=more&url=https://93.184.216.34/&format=json&events=end"),
+    "queues/{name}/template": route(PAGE, GET=READ, POST=MANAGE, kind=FORM, body="yaml=defaults: {max_retries: 2}&shown="),
     "teams/{team}/secrets": route(PAGE, GET=READ, POST=MANAGE, kind=FORM, body="name=more&kind=env&values=A=b"),
     "teams/{team}/secrets/{name}": route(PAGE, GET=READ, POST=MANAGE, kind=FORM, body="act=change&values=A=c", at="teams/{team}/secrets/{hook}"),
     "teams/{team}/webhooks/{name}": route(PAGE, GET=READ, POST=MANAGE, kind=FORM, body="act=test", at="teams/{team}/webhooks/{hook}"),
@@ -165,6 +167,9 @@ TABLE: dict[str, Route] = {
     "api/v1/teams/{team}/members/{username}": route(API, PUT=MANAGE, DELETE=MANAGE, body={"role": "viewer"}),
     "api/v1/teams/{team}/service-accounts": route(API, GET=READ, POST=MANAGE, body={"name": "ci", "role": "viewer"}),
     "api/v1/teams/{team}/service-accounts/{username}": route(API, DELETE=MANAGE, at="api/v1/teams/{team}/service-accounts/bot@nlp"),
+    "api/v1/queues/{name}/versions": route(API, GET=READ),
+    "api/v1/teams/{team}/allowed": route(API, GET=READ, POST=CEILING, body={"cluster": "local", "kind": "secret", "name": "more"}),
+    "api/v1/teams/{team}/allowed/{pk}": route(API, DELETE=CEILING, at="api/v1/teams/{team}/allowed/{allowed}"),
     "api/v1/teams/{team}/secrets": route(API, GET=READ, POST=MANAGE, body={"name": "more", "values": {"A": "b"}}),
     "api/v1/teams/{team}/secrets/{name}": route(API, GET=READ, PATCH=MANAGE, DELETE=MANAGE, body={"values": {"A": "c"}}, at="api/v1/teams/{team}/secrets/{hook}"),
     "api/v1/teams/{team}/webhooks": route(API, GET=READ, POST=MANAGE, body={"name": "more", "url": "https://93.184.216.34/", "events": ["end"]}),
@@ -249,6 +254,7 @@ class AccessFixture:
         Membership.objects.create(user=self.persons["admin"], team=team, role=Role.ADMIN)
         members.make_service_account(team=team, name="bot", role=Role.MEMBER, by=self.people.admin)
         credentials.create(team=team, by=self.people.admin, name=SECRET, kind="env", values={"A": "b"})
+        self.allowed = allowed.allow(team=team, by=self.people.admin, cluster="local", kind="secret", name="train")
         self.delivery = seed.webhook(team, name=SECRET).deliveries.first()
         self.kept = Token.issue(self.people.owner, SECRET)[0]
         self.gone = make_user("gone")
@@ -282,6 +288,7 @@ class AccessFixture:
         queues = Queue.objects.order_by("pk").values_list("pk", "nominal", "is_open")
         tokens = Token.objects.order_by("pk").values_list("pk", "revoked_at", "scope")
         hooks = Webhook.objects.order_by("pk").values_list("pk", "all_jobs", "sealed_secret", "deliveries__next_try_at")
+        lists = AllowedObject.objects.order_by("pk").values_list("pk", "name")
         secrets = TeamSecret.objects.order_by("pk").values_list("pk", "version")
         return [
             *jobs,
@@ -291,6 +298,7 @@ class AccessFixture:
             *tokens,
             *hooks,
             *secrets,
+            *lists,
             Workspace.objects.count(),
             Team.objects.count(),
         ]
@@ -304,6 +312,7 @@ def address(pattern: str, world: AccessFixture) -> str:
         token=world.kept.pk,
         hook=SECRET,
         delivery=world.delivery.pk,
+        allowed=world.allowed.pk,
         team="nlp",
         name="default",
         username="teammate",

@@ -7,7 +7,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 WRITERS = [
-    "accounts/members.py", "accounts/tokens.py", "accounts/people.py", "queues/services.py", "jobs/services.py",
+    "accounts/members.py", "accounts/tokens.py", "accounts/people.py", "queues/services.py", "queues/allowed.py", "jobs/services.py",
     "jobs/webhooks/services.py", "credentials/services.py",
 ]  # fmt: skip
 

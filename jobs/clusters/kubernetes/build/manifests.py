@@ -7,7 +7,7 @@ import base64
 import hashlib
 import ipaddress
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -339,10 +339,16 @@ def _pod_spec(
         "terminationGracePeriodSeconds": plan.grace_seconds + DRAIN_SECONDS,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "securityContext": _pod_security(site),
+        "securityContext": {**_pod_security(site), **role.shape.pod_security},
         "containers": [_container(plan, role, site=site, env=env)],
         "volumes": _volumes(plan, role.shape, site=site, config=config, agent=agent),
     }
+    if first := [*_containers(role.shape.init_containers), *_containers(role.shape.sidecars, is_sidecar=True)]:
+        spec["initContainers"] = first
+    if role.shape.host_network:
+        spec |= {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"}
+    if account := role.shape.service_account:
+        spec |= {"serviceAccountName": account, "automountServiceAccountToken": account in plan.token_accounts}
     if role.reads_pods:
         spec |= {"serviceAccountName": site.reader_account, "automountServiceAccountToken": True}
     spec |= _placement(role.shape)
@@ -351,7 +357,36 @@ def _pod_spec(
         spec["imagePullSecrets"] = [*spec.get("imagePullSecrets", []), own]
     if sum(one.replicas for one in plan.roles) > 1:
         spec |= _spread(plan, role, site)
+    if role.shape.affinity:
+        spec["affinity"] = _joined(spec.get("affinity", {}), role.shape.affinity)
     return spec
+
+
+def _containers(given: Iterable[Mapping[str, Any]], *, is_sidecar: bool = False) -> list[Manifest]:
+    """Return a template's containers. A sidecar is an init container that goes on: it does not keep the pod from ending."""
+    usual = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    return [
+        {
+            **one,
+            "securityContext": {**usual, **one.get("securityContext", {})},
+            **({"restartPolicy": "Always"} if is_sidecar else {}),
+        }
+        for one in given
+    ]
+
+
+def _joined(first: Mapping[str, Any], second: Mapping[str, Any]) -> Manifest:
+    """Return both affinities: lists of their terms are added."""
+    found = dict(first)
+    for name, value in second.items():
+        there = found.get(name)
+        if isinstance(there, Mapping) and isinstance(value, Mapping):
+            found[name] = _joined(there, value)
+        elif isinstance(there, list) and isinstance(value, list):
+            found[name] = [*there, *value]
+        else:
+            found[name] = value
+    return found
 
 
 def _annotations(role: Role) -> Manifest:
@@ -370,15 +405,18 @@ def _container(plan: Plan, role: Role, *, site: Site, env: list[Manifest]) -> Ma
             "allowPrivilegeEscalation": False,
             "capabilities": {"drop": ["ALL"]},
             "readOnlyRootFilesystem": True,
+            **role.shape.security,
         },
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "volumeMounts": _mounts(plan, site),
+        "volumeMounts": [*_mounts(plan, site), *map(dict, role.shape.mounts)],
     }
 
 
 def devices_of(resource: str, role: Role, site: Site) -> dict[str, str]:
     """Return the devices of each replica of a role, as Kubernetes counts them; `resource` by its name in the queue."""
-    return {site.devices[resource]: str(role.slots)} if resource in site.devices and role.slots else {}
+    if resource not in site.devices or not role.slots:
+        return {}
+    return {role.shape.device or site.devices[resource]: str(role.slots)}
 
 
 def _resources(shape: ReplicaShape, devices: Mapping[str, str]) -> Manifest:
@@ -436,7 +474,7 @@ def _volumes(plan: Plan, shape: ReplicaShape, *, site: Site, config: Manifest, a
         items = [{"key": key, "path": file} for file, key in keys.items()]
         of_files = {"secretName": config["secretName"], "defaultMode": 0o440, "items": items}
         volumes.append({"name": f"secret-{number}", "secret": of_files})
-    return volumes
+    return [*volumes, *map(dict, shape.volumes)]
 
 
 def _config_volume(role: Role, tokens: list[tuple[str, str]], secret: str, *, site: Site) -> Manifest:

@@ -15,6 +15,7 @@ from common.errors import Refused
 from jobs import frameworks
 from jobs.clusters.kubernetes.build import labels, manifests
 from jobs.clusters.kubernetes.build.site import Site
+from jobs.core import pod_template
 from jobs.core.plan import Host, Index, Plan, Port, Role, SecretFiles
 from jobs.core.spec import parse
 from jobs.frameworks import OPTIONS, torchrun
@@ -61,6 +62,26 @@ def with_team_secrets() -> Plan:
     return a_plan(secret_files=files, docker_config='{"auths": {}}')
 
 
+def with_a_template() -> Plan:
+    document = {
+        "node": {"cpus": "64", "memory": "512Gi", "resource": "nvidia.com/mig-1g.10gb"}, "shm_per_gpu": "8Gi",
+        "pods": {
+            "service_account": "train", "scheduler": "gang", "host_network": True,
+            "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+                {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "noisy"}}}
+            ]}},
+            "security": {"runAsUser": 4000, "capabilities": {"drop": ["ALL"], "add": ["IPC_LOCK"]}},
+            "init_containers": [{"name": "warm", "image": "warm:1", "volumeMounts": [{"name": "cache", "mountPath": "/c"}]}],
+            "sidecars": [{"name": "proxy", "image": "proxy:1", "securityContext": {"readOnlyRootFilesystem": True}}],
+            "volumes": [{"name": "cache", "emptyDir": {"sizeLimit": "1Gi"}}],
+            "mounts": [{"name": "cache", "mountPath": "/cache", "readOnly": True}],
+        },
+    }  # fmt: skip
+    spec = parse({"command": "torchrun train.py", "nodes": 2, "nproc_per_node": 8}, options=OPTIONS)
+    roles = frameworks.roles(spec, below=lambda role: pod_template.layer(document, role, gpus_per_node=8))
+    return a_plan(roles=roles, resource="gpu", node_slots=8, token_accounts=frozenset({"train"}))
+
+
 def with_a_head() -> Plan:
     """A Ray job whose workers take a whole node each."""
     sent = {"command": "python train.py", "framework": "ray", "nodes": 2, "nproc_per_node": 4}
@@ -88,6 +109,7 @@ def pod(plan: Plan, index: int = 1, site: Site = SITE, role: int = 0) -> manifes
             lambda: manifests.network_policy(a_plan(), replace(SITE, egress=("10.0.0.0/8",)), owner="uid-1234-5678"),
         ),
         ("pod-on-cpus", lambda: pod(a_plan(resource="cpu"))),
+        ("pod-with-a-template", lambda: pod(with_a_template(), site=GPUS)),
         ("pod-with-team-secrets", lambda: pod(with_team_secrets())),
         ("secret-of-team-secrets", lambda: manifests.pull_secret(with_team_secrets(), owner="uid-1234-5678")),
         (

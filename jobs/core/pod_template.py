@@ -1,0 +1,384 @@
+"""What a queue says of its jobs' pods beyond a job's own fields: parsed once, with what each part may do. Pure.
+
+A document has `node` (what a node of the queue has), `shm_per_gpu`, `locked` (fields that a job may not set) and `pods`
+(parts of a pod as Kubernetes writes them). It is stored as given; `layer` turns it into a shape for one role.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from common.errors import Problem
+from queues import quantities
+from queues.shape import ReplicaShape, of_resources
+
+from . import pod_fields, volumes
+from .fields import FIELDS
+from .plan import Role
+
+MOST_BYTES = 64 * 1024
+PARTS = ("node", "shm_per_gpu", "locked", "pods")
+NODE = ("cpus", "memory", "gpu_type", "resource")
+PODS = (
+    "service_account", "scheduler", "pull_secrets", "affinity", "security", "host_network", "init_containers",
+    "sidecars", "volumes", "mounts",
+)  # fmt: skip
+_OF_POD = (
+    "runAsUser", "runAsGroup", "runAsNonRoot", "fsGroup", "fsGroupChangePolicy", "supplementalGroups", "seccompProfile",
+    "sysctls",
+)  # fmt: skip
+_OF_CONTAINER = (
+    "allowPrivilegeEscalation", "capabilities", "privileged", "procMount", "readOnlyRootFilesystem", "runAsUser",
+    "runAsGroup", "runAsNonRoot", "seccompProfile",
+)  # fmt: skip
+SECURITY = tuple(dict.fromkeys((*_OF_POD, *_OF_CONTAINER)))
+CONTAINER = (
+    "name", "image", "imagePullPolicy", "command", "args", "workingDir", "env", "envFrom", "resources", "ports",
+    "volumeMounts", "securityContext", "startupProbe", "livenessProbe", "readinessProbe", "lifecycle",
+)  # fmt: skip
+# Types of volumes that hold nothing of the node's, of the network's or of other pods.
+_PLAIN_VOLUMES = ("emptyDir", "configMap", "secret", "projected", "downwardAPI", "persistentVolumeClaim")
+_OWN_VOLUMES = re.compile(r"(agent|told|state|tmp|shm|job|(volume|secret)-[0-9]+)\Z")
+_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\Z")
+_OBJECT = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*\Z")
+_DEVICE = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([a-z0-9.-]*[a-z0-9])?/[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?\Z")
+
+
+@dataclass(frozen=True)
+class Named:
+    """An object of the cluster that a template names, and where."""
+
+    path: str
+    kind: str  # service_account, token, pull_secret, secret, config_map or claim
+    name: str
+
+
+def parse(value: Any, problems: list[Problem]) -> dict[str, Any]:
+    """Return a queue's document as it is stored; adds to `problems`. What the cluster itself checks is left to it."""
+    if value in (None, "", {}):
+        return {}
+    if not isinstance(value, Mapping):
+        problems.append(Problem("template", value, f"must map parts to values; known are {', '.join(PARTS)}"))
+        return {}
+    given = {name: one for name, one in value.items() if one not in (None, "", {}, [])}
+    _known(given, PARTS, "", problems)
+    if len(json.dumps(given, default=str)) > MOST_BYTES:
+        problems.append(Problem("template", None, f"is longer than {MOST_BYTES // 1024} KiB; shorten it"))
+        return {}
+    before = len(problems)
+    if "node" in given and _is_mapping(given["node"], "node", problems):
+        _check_node(given["node"], problems)
+    if "shm_per_gpu" in given:
+        _check_amount("shm_per_gpu", given["shm_per_gpu"], quantities.MEMORY, problems)
+    if "locked" in given:
+        _check_locked(given["locked"], problems)
+    if "pods" in given and _is_mapping(given["pods"], "pods", problems):
+        _check_pods(given["pods"], problems)
+    return {name: given[name] for name in PARTS if name in given} if len(problems) == before else {}
+
+
+def layer(document: Mapping[str, Any], role: Role, *, gpus_per_node: int) -> ReplicaShape:
+    """Return what the document says of one role's pods.
+
+    A replica that takes a part of a node's GPUs gets the same part of its CPUs and memory.
+    """
+    node, pods = document.get("node", {}), document.get("pods", {})
+    amounts = {}
+    if role.slots and gpus_per_node:
+        part = Fraction(min(role.slots, gpus_per_node), gpus_per_node)
+        amounts = {
+            name: _scaled(str(node[given]), part)
+            for name, given in (("cpu", "cpus"), ("memory", "memory"))
+            if given in node
+        }
+    shape = of_resources(**amounts)
+    shm = (
+        _scaled(str(document["shm_per_gpu"]), Fraction(role.slots))
+        if document.get("shm_per_gpu") and role.slots
+        else ""
+    )
+    security = pods.get("security", {})
+    return ReplicaShape(
+        requests=shape.requests,
+        limits=shape.limits,
+        shm=shm,
+        device=str(node.get("resource", "")),
+        service_account=pods.get("service_account", ""),
+        scheduler=pods.get("scheduler", ""),
+        pull_secrets=tuple(pods.get("pull_secrets", ())),
+        affinity=pods.get("affinity", {}),
+        pod_security={name: security[name] for name in _OF_POD if name in security},
+        security={name: security[name] for name in _OF_CONTAINER if name in security and name not in _OF_POD},
+        host_network=bool(pods.get("host_network", False)),
+        init_containers=tuple(pods.get("init_containers", ())),
+        sidecars=tuple(pods.get("sidecars", ())),
+        volumes=tuple(pods.get("volumes", ())),
+        mounts=tuple(pods.get("mounts", ())),
+    )
+
+
+def refuse_locked(
+    document: Mapping[str, Any], sent: Mapping[str, Any], defaults: Mapping[str, Any], queue: str
+) -> list[Problem]:
+    """Return a problem for each field of a job that its queue keeps for itself, also within `roles`."""
+    locked = document.get("locked", [])
+    words = f"is set by queue {queue} for all of its jobs; remove it"
+    found = [
+        Problem(name, sent[name], words)
+        for name in locked
+        if sent.get(name) not in (None, "", [], {}, ()) and sent[name] != defaults.get(name)
+    ]
+    roles = sent.get("roles")
+    for role, given in roles.items() if isinstance(roles, Mapping) else ():
+        inside = [name for name in locked if isinstance(given, Mapping) and given.get(name) not in (None, "", [], {})]
+        found += [Problem(f"roles.{role}.{name}", given[name], words) for name in inside]
+    return found
+
+
+def privileges(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what gives a pod more of its node than it needs, by path: only platform administrators may add it."""
+    pods = document.get("pods", {})
+    found: dict[str, Any] = {}
+    if pods.get("host_network"):
+        found["pods.host_network"] = True
+    found |= _of_security(pods.get("security", {}), "pods.security")
+    for path, one in _containers(pods):
+        found |= _of_security(one.get("securityContext", {}), f"{path}.securityContext")
+        ports = one.get("ports")
+        for number, port in enumerate(ports if isinstance(ports, list) else []):
+            if isinstance(port, Mapping) and (port.get("hostPort") or port.get("hostIP")):
+                found[f"{path}.ports.{number}.hostPort"] = port.get("hostPort")
+    for number, one in enumerate(pods.get("volumes", [])):
+        found |= {f"pods.volumes.{number}.{kind}": one[kind] for kind in one if kind not in ("name", *_PLAIN_VOLUMES)}
+    return found
+
+
+def named(document: Mapping[str, Any]) -> list[Named]:
+    """Return every object of the cluster that the document names."""
+    pods = document.get("pods", {})
+    found = [Named(f"pods.pull_secrets.{n}", "pull_secret", one) for n, one in enumerate(pods.get("pull_secrets", []))]
+    if pods.get("service_account"):
+        found.append(Named("pods.service_account", "service_account", pods["service_account"]))
+    for number, one in enumerate(pods.get("volumes", [])):
+        found += _of_volume(one, f"pods.volumes.{number}")
+    for path, one in _containers(pods):
+        found += _of_env(one, path)
+    return found
+
+
+# -- checks
+
+
+def _check_node(node: Mapping[str, Any], problems: list[Problem]) -> None:
+    _known(node, NODE, "node.", problems)
+    for name, kind in (("cpus", quantities.CPU), ("memory", quantities.MEMORY)):
+        if name in node:
+            _check_amount(f"node.{name}", node[name], kind, problems)
+    kind = node.get("gpu_type", "")
+    if not isinstance(kind, str) or len(kind) > 80 or not kind.isprintable():
+        problems.append(Problem("node.gpu_type", kind, "must be text of at most 80 characters, such as h100-80gb"))
+    device = node.get("resource", "")
+    if device and not (isinstance(device, str) and _DEVICE.match(device)):
+        words = "is no resource of a node; write it as nodes offer it, such as nvidia.com/gpu or nvidia.com/mig-1g.10gb"
+        problems.append(Problem("node.resource", device, words))
+
+
+def _check_amount(field: str, value: Any, kind: str, problems: list[Problem]) -> None:
+    try:
+        quantities.parse(value, kind)
+    except ValueError as error:
+        problems.append(Problem(field, value, str(error)))
+
+
+def _check_locked(locked: Any, problems: list[Problem]) -> None:
+    if not isinstance(locked, list) or not all(isinstance(one, str) for one in locked):
+        problems.append(Problem("locked", locked, 'must be a list of fields of a job, such as ["image"]'))
+        return
+    for one in locked:
+        if one not in FIELDS or one in ("name", "command"):
+            problems.append(Problem("locked", one, "is not a field that a queue can keep; GET /job-fields lists them"))
+
+
+def _check_pods(pods: Mapping[str, Any], problems: list[Problem]) -> None:
+    _known(pods, PODS, "pods.", problems)
+    for name in ("service_account", "scheduler"):
+        if pods.get(name) and not _is_object(pods[name]):
+            problems.append(Problem(f"pods.{name}", pods[name], "is not a name; use a-z, 0-9, - and ."))
+    secrets = pods.get("pull_secrets", [])
+    if not isinstance(secrets, list) or not all(map(_is_object, secrets)):
+        problems.append(
+            Problem("pods.pull_secrets", secrets, 'must be a list of names of Secrets, such as ["registry"]')
+        )
+    if not isinstance(pods.get("host_network", False), bool):
+        problems.append(Problem("pods.host_network", pods["host_network"], "must be true or false"))
+    if "affinity" in pods and _is_mapping(pods["affinity"], "pods.affinity", problems):
+        _known(pods["affinity"], ("nodeAffinity", "podAffinity", "podAntiAffinity"), "pods.affinity.", problems)
+    if "security" in pods and _is_mapping(pods["security"], "pods.security", problems):
+        _known(pods["security"], SECURITY, "pods.security.", problems)
+    names = _check_volumes(pods.get("volumes", []), problems)
+    _check_mounts(pods.get("mounts", []), "pods.mounts", names, problems)
+    seen: set[str] = {"replica"}
+    for name in ("init_containers", "sidecars"):
+        given = pods.get(name, [])
+        if not isinstance(given, list) or len(given) > 10:
+            problems.append(Problem(f"pods.{name}", None, "must be a list of at most 10 containers"))
+            continue
+        for number, one in enumerate(given):
+            if _is_mapping(one, f"pods.{name}.{number}", problems):
+                _check_container(one, f"pods.{name}.{number}", names, seen, problems=problems)
+
+
+def _check_volumes(given: Any, problems: list[Problem]) -> set[str]:
+    if not isinstance(given, list) or len(given) > 20:
+        problems.append(Problem("pods.volumes", None, "must be a list of at most 20 volumes"))
+        return set()
+    names: set[str] = set()
+    for number, one in enumerate(given):
+        path = f"pods.volumes.{number}"
+        if not _is_mapping(one, path, problems):
+            continue
+        name = one.get("name")
+        if not isinstance(name, str) or not _NAME.match(name) or _OWN_VOLUMES.match(name):
+            problems.append(
+                Problem(f"{path}.name", name, "is missing, no name, or one of Muster's own; choose another name")
+            )
+        elif name in names:
+            problems.append(Problem(f"{path}.name", name, "appears twice; give each volume a name of its own"))
+        else:
+            names.add(name)
+        kinds = [kind for kind in one if kind != "name"]
+        if len(kinds) != 1 or not isinstance(one[kinds[0]], Mapping):
+            problems.append(
+                Problem(path, None, f"needs exactly one type beside its name, such as {', '.join(_PLAIN_VOLUMES)}")
+            )
+    return names
+
+
+def _check_mounts(given: Any, path: str, names: set[str], problems: list[Problem]) -> None:
+    if not isinstance(given, list):
+        problems.append(Problem(path, None, "must be a list such as [{name: data, mountPath: /data}]"))
+        return
+    for number, one in enumerate(given):
+        at = f"{path}.{number}"
+        if not _is_mapping(one, at, problems):
+            continue
+        _known(one, ("name", "mountPath", "readOnly", "subPath"), f"{at}.", problems)
+        if one.get("name") not in names:
+            words = f"is no volume of this template; it has {', '.join(sorted(names)) or 'none'}"
+            problems.append(Problem(f"{at}.name", one.get("name"), words))
+        if complaint := volumes.path_complaint(one.get("mountPath")):
+            problems.append(Problem(f"{at}.mountPath", one.get("mountPath"), complaint))
+
+
+def _check_container(
+    one: Mapping[str, Any], path: str, names: set[str], seen: set[str], *, problems: list[Problem]
+) -> None:
+    _known(one, CONTAINER, f"{path}.", problems)
+    name = one.get("name")
+    if not isinstance(name, str) or not _NAME.match(name) or name in seen:
+        problems.append(
+            Problem(f"{path}.name", name, "is missing, no name, or taken; give each container a name of its own")
+        )
+    else:
+        seen.add(name)
+    if not one.get("image"):
+        problems.append(Problem(f"{path}.image", None, "is missing; name the container's image"))
+    pod_fields.parse({"image": one.get("image")}, problems, prefix=f"{path}.")
+    _check_mounts(one.get("volumeMounts", []), f"{path}.volumeMounts", names, problems)
+    if "securityContext" in one and _is_mapping(one["securityContext"], f"{path}.securityContext", problems):
+        _known(one["securityContext"], _OF_CONTAINER, f"{path}.securityContext.", problems)
+
+
+def _known(given: Mapping[str, Any], known: Iterable[str], prefix: str, problems: list[Problem]) -> None:
+    names = tuple(known)
+    problems += [
+        Problem(f"{prefix}{name}", None, f"is not known; known are {', '.join(names)}")
+        for name in sorted(map(str, given))
+        if name not in names
+    ]
+
+
+def _is_mapping(value: Any, field: str, problems: list[Problem]) -> bool:
+    if isinstance(value, Mapping):
+        return True
+    problems.append(Problem(field, None, "must map names to values"))
+    return False
+
+
+def _is_object(value: Any) -> bool:
+    return isinstance(value, str) and bool(_OBJECT.match(value))
+
+
+# -- what it may do
+
+
+def _containers(pods: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for name in ("init_containers", "sidecars"):
+        for number, one in enumerate(pods.get(name, [])):
+            yield f"pods.{name}.{number}", one
+
+
+def _of_security(context: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """Return the entries of a security context beyond what Kubernetes' `restricted` profile allows."""
+    added = context.get("capabilities")
+    added = added.get("add") if isinstance(added, Mapping) else added
+    profile = context.get("seccompProfile")
+    profile = profile.get("type") if isinstance(profile, Mapping) else profile
+    beyond = {
+        "privileged": context.get("privileged"),
+        "capabilities.add": added,
+        "allowPrivilegeEscalation": context.get("allowPrivilegeEscalation"),
+        "procMount": context.get("procMount") not in (None, "Default") and context["procMount"],
+        "runAsNonRoot": context.get("runAsNonRoot") is False and "false",
+        "runAsUser": context.get("runAsUser") == 0 and "0",
+        "runAsGroup": context.get("runAsGroup") == 0 and "0",
+        "fsGroup": context.get("fsGroup") == 0 and "0",
+        "supplementalGroups": context.get("supplementalGroups"),
+        "seccompProfile": profile not in (None, "RuntimeDefault") and profile,
+        "sysctls": context.get("sysctls"),
+    }
+    return {f"{path}.{name}": value for name, value in beyond.items() if value}
+
+
+def _of_volume(one: Mapping[str, Any], path: str) -> list[Named]:
+    found = []
+    for kind, of, field in (
+        ("secret", "secret", "secretName"), ("configMap", "config_map", "name"), ("persistentVolumeClaim", "claim", "claimName"),
+    ):  # fmt: skip
+        if isinstance(one.get(kind), Mapping):
+            found.append(Named(f"{path}.{kind}.{field}", of, str(one[kind].get(field, ""))))
+    projected = one.get("projected")
+    sources = projected.get("sources") if isinstance(projected, Mapping) else None
+    for number, source in enumerate(sources if isinstance(sources, list) else []):
+        at = f"{path}.projected.sources.{number}"
+        for kind, value in source.items() if isinstance(source, Mapping) else ():
+            name = str(value.get("name", "")) if isinstance(value, Mapping) else ""
+            if kind in ("secret", "configMap"):
+                found.append(Named(f"{at}.{kind}.name", "secret" if kind == "secret" else "config_map", name))
+            elif kind != "downwardAPI":  # a token of the account, or of a kind that this release does not know
+                found.append(Named(f"{at}.{kind}", "token", kind))
+    return found
+
+
+def _of_env(one: Mapping[str, Any], path: str) -> list[Named]:
+    found = []
+    for field, inner in (("env", "valueFrom"), ("envFrom", "")):
+        entries = one.get(field)
+        for number, entry in enumerate(entries if isinstance(entries, list) else []):
+            source = entry.get(inner) if inner and isinstance(entry, Mapping) else entry
+            for key, value in source.items() if isinstance(source, Mapping) else ():
+                kind = "secret" if key.startswith("secret") else "config_map" if key.startswith("configMap") else ""
+                if kind and isinstance(value, Mapping):
+                    found.append(Named(f"{path}.{field}.{number}.{key}.name", kind, str(value.get("name", ""))))
+    return found
+
+
+def _scaled(amount: str, part: Fraction) -> str:
+    """Return a share of an amount: CPUs in thousandths, memory in whole mebibytes."""
+    whole = quantities.read(amount) * part
+    if whole < 10**6:
+        return str(int(whole)) if whole.denominator == 1 else f"{int(whole * 1000)}m"
+    return amount if part == 1 else f"{int(whole // 2**20)}Mi"

@@ -1,0 +1,89 @@
+"""What a queue's template says of the pods of its jobs: of a submitted one by the version that it has, and today."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from accounts.models import User
+from accounts.permissions import is_platform_admin
+from common.errors import InvalidInput, InvalidSpec, Problem
+from jobs import clusters, frameworks
+from jobs.core import pod_template
+from jobs.core.plan import Role
+from jobs.core.spec import JobSpec
+from jobs.models import Job
+from queues import allowed, templates
+from queues.models import AllowedObject, Queue
+from queues.shape import ReplicaShape
+
+Layer = Callable[[Role], ReplicaShape]
+
+
+def roles_in(queue: Queue, spec: JobSpec) -> tuple[Role, ...]:
+    """Return the roles of a job that is submitted to this queue now."""
+    return frameworks.roles(spec, below=_layer(templates.content(queue)))
+
+
+def roles_of(job: Job) -> tuple[Role, ...]:
+    """Return the roles of a submitted job, with the version of its queue that it was submitted to."""
+    return frameworks.roles(job.job_spec, below=_layer(job.template.content if job.template else {}))
+
+
+def node_slots(job: Job) -> int:
+    """Return how many devices a node of the job's queue has, as the job was submitted."""
+    return int(job.template.content["gpus_per_node"]) if job.template else job.queue.gpus_per_node
+
+
+def refusals(queue: Queue, spec: JobSpec, document: Mapping[str, Any]) -> list[Problem]:
+    """Return a problem for each object of the cluster that the job's pods may not name."""
+    wanted = [(f"template.{one.path}", one.kind, one.name) for one in pod_template.named(document)]
+    accounts = {"service_account": spec.service_account} | {
+        f"roles.{role}.service_account": given.get("service_account", "") for role, given in spec.roles.items()
+    }
+    wanted += [(field, AllowedObject.Kind.SERVICE_ACCOUNT, name) for field, name in accounts.items() if name]
+    return allowed.problems(wanted, team=queue.team, cluster=queue.cluster)
+
+
+def token_accounts(job: Job) -> frozenset[str]:
+    """Return the service accounts whose token the job's pods may have."""
+    return allowed.names(team=job.team, cluster=job.queue.cluster)[AllowedObject.Kind.TOKEN]
+
+
+def checked(queue: Queue, document: Any, *, by: User | None) -> dict[str, Any]:
+    """Return a template as it is stored. `by` None is the server's own command line.
+
+    Raises InvalidInput with every problem: what is malformed, names objects that the team may not, or gives pods more of
+    their node than an administrator of a team can.
+    """
+    problems: list[Problem] = []
+    found = pod_template.parse(document, problems)
+    if found and not clusters.backend(queue.cluster).MAKES_PODS:
+        words = f"has no meaning on cluster {queue.cluster}, which starts processes of one machine; remove it"
+        problems.append(Problem("template", None, words))
+    if problems:
+        raise InvalidInput(*problems)
+    wanted = [(one.path, one.kind, one.name) for one in pod_template.named(found)]
+    problems += allowed.problems(wanted, team=queue.team, cluster=queue.cluster)
+    if by is not None and not is_platform_admin(by):
+        # What a platform administrator has put there may stay.
+        there = pod_template.privileges(queue.template)
+        problems += [
+            Problem(path, value, "gives pods more of their node than they need; a platform administrator can set it")
+            for path, value in pod_template.privileges(found).items()
+            if path not in there or there[path] != value
+        ]
+    if problems:
+        raise InvalidInput(*problems)
+    return found
+
+
+def _layer(content: Mapping[str, Any]) -> Layer | None:
+    if not content.get("template"):
+        return None
+    return partial(pod_template.layer, content["template"], gpus_per_node=int(content.get("gpus_per_node") or 0))
+
+
+def refuse_locked(queue: Queue, sent: Mapping[str, Any]) -> None:
+    """Raise InvalidSpec for fields that the queue keeps for itself."""
+    if found := pod_template.refuse_locked(queue.template, sent, queue.defaults, queue.name):
+        raise InvalidSpec(*found)
