@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from django.conf import settings
 from django.db import IntegrityError
 from django.utils import timezone
 from django.utils.crypto import salted_hmac
@@ -21,11 +22,11 @@ from common import faultpoints
 from common.errors import Conflict, InvalidInput, InvalidSpec, Problem
 from common.signals import doorbell
 from jobs.clusters.replica_file import volume_variable
-from jobs.core import lifecycle, pod_fields
+from jobs.core import lifecycle, pod_fields, removal
 from jobs.core.lifecycle import Phase
 from jobs.core.plan import Role, slots_of
 from jobs.core.spec import JobSpec, parse
-from jobs.models import Job, JobEvent
+from jobs.models import Job, JobEvent, RemovedJob
 from jobs.webhooks import services as webhooks
 from queues import admission
 from queues.models import Queue
@@ -168,8 +169,10 @@ def _changes(spec: JobSpec, sent: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _notes(queue: Queue, spec: JobSpec) -> tuple[str, ...]:
-    """Warn about open ports, and about what has no effect on plain processes of one machine."""
+    """Say when it will be removed; warn about open ports, and about what has no effect on processes of one machine."""
     backend, notes = clusters.backend(queue.cluster), []
+    if spec.ttl_seconds is not None:
+        notes.append(removal.note(spec.ttl_seconds, drain_seconds=settings.MUSTER_AGENT_DRAIN_SECONDS))
     # Pods have addresses of their own, but processes of one machine share all of its.
     if not backend.SEPARATES and (listens := frameworks.get(spec.framework).listens(spec)):
         notes.append(f"{listens} (docs/security.md)")
@@ -350,9 +353,10 @@ class _Once:
     digest: str
 
     def earlier(self) -> Job | None:
-        """Return the job that this same request made before. Raises Conflict if another request used the key."""
-        wanted = Job.objects.select_related("queue").filter(user=self.user, team=self.team, idempotency_key=self.key)
-        found = next(iter(wanted.order_by()), None)  # a constraint limits it to one: no submission needs to sort
+        """Return the job that this same request made before. Raises Conflict if another one used the key, or it is removed."""
+        wanted = {"user": self.user, "team": self.team, "idempotency_key": self.key}
+        jobs = Job.objects.select_related("queue").filter(**wanted)
+        found = next(iter(jobs.order_by()), None)  # a constraint limits it to one: no submission needs to sort
         if found and found.request_digest not in (None, self.digest):
             raise Conflict(
                 f"Idempotency-Key {self.key!r} already made job {found.name} (id {found.pk}) of team {self.team} from a "
@@ -360,6 +364,9 @@ class _Once:
                 KEY_FIELD,
                 self.key,
             )
+        removed = None if found else RemovedJob.objects.filter(**wanted).order_by().first()
+        if removed:  # nothing runs twice
+            raise Conflict(f"Idempotency-Key {self.key!r} already made {removed.told}", KEY_FIELD, self.key)
         return found
 
 
@@ -416,6 +423,7 @@ def _insert(
             spec=spec.to_json(),
             sealed_secrets=sealed_secrets,
             priority=spec.priority,
+            ttl_seconds=spec.ttl_seconds,
             roles=[role.view().to_json() for role in roles],
             slots=slots_of(roles),
             idempotency_key=once.key if once else None,
@@ -441,7 +449,8 @@ def default_name(spec: JobSpec) -> str:
 
 
 def _refuse_finished(job: Job, done: str) -> None:
-    job.refresh_from_db(fields=["phase"])
+    if not job.is_finished:  # which is final: its row may be gone by now
+        job.refresh_from_db(fields=["phase"])
     if job.is_finished:
         raise Conflict(
             f"job {job.name} is {job.phase} and cannot be {done}; resubmit it to run it again", "phase", job.phase
@@ -451,6 +460,8 @@ def _refuse_finished(job: Job, done: str) -> None:
 def _intend(job: Job, by: User, kind: str, *, wanted: Callable[[Job], dict[str, Any]], words: str = "") -> Job:
     """Write intent. `wanted` returns the columns of the locked row to write; none if nothing changes."""
     require(by, Act.CONTROL, job.team)
+    if job.is_finished:  # which is final: its row may be gone by now
+        return job
     with faultpoints.atomic("services.intend"):
         row = (
             Job.objects.select_for_update(of=("self",), no_key=True)

@@ -15,7 +15,7 @@ from common.signals import doorbell
 
 from .analysis import rollups
 from .control import orphans, sweeper
-from .logs import compaction, retention
+from .logs import compaction, removal, retention
 from .webhooks import courier, sending
 
 
@@ -65,6 +65,7 @@ def roll_up() -> None:
 @shared_task(name="jobs.sweep_logs")
 def sweep_logs() -> None:
     retention.sweep_recent(now=timezone.now())
+    removal.remove_due(now=timezone.now())
 
 
 @shared_task(name="jobs.collect")

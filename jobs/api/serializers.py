@@ -164,6 +164,9 @@ class JobSerializer(serializers.ModelSerializer[Job]):
         help_text="exit codes after which alone it is retried; empty: after any"
     )
     never_retry_on = serializers.SerializerMethodField(help_text="exit codes after which it is not retried")
+    removal_at = serializers.DateTimeField(
+        allow_null=True, help_text="from when it is removed; null while it has not ended, and without ttl_seconds"
+    )
     command = serializers.ListField(child=serializers.CharField())
     env = serializers.DictField(source="spec.env", child=serializers.CharField())
     secrets = serializers.SerializerMethodField(help_text="names only")
@@ -189,7 +192,7 @@ class JobSerializer(serializers.ModelSerializer[Job]):
         fields = (
             "id", "name", "team", "queue", "user", "framework", "phase", "reason", "message", "priority", "attempt",
             "failures", "max_retries", "retry_on", "never_retry_on", "nodes", "min_nodes", "nproc_per_node", "layout", "options", "command", "env", "secrets", "volumes", "notify", "workspace", "suspended", "cancel_requested_at", "cancel_now_at", "created_at",
-            "admitted_at", "running_at", "finished_at", "phase_since", "is_finished", "ranks", "progress", "first_failure", "url",
+            "admitted_at", "running_at", "finished_at", "ttl_seconds", "removal_at", "phase_since", "is_finished", "ranks", "progress", "first_failure", "url",
         )  # fmt: skip
         read_only_fields = fields
 

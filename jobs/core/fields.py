@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from . import removal
+
 MAX_NODES = 4096
 MAX_PROCESSES_PER_NODE = 256
 MAX_GPUS = MAX_NODES * MAX_PROCESSES_PER_NODE
@@ -111,6 +113,8 @@ _ROWS = (
            least=5, most=86400, remedy="300 is usual", default=300),
     whole("deadline_seconds", "Deadline, seconds", "the job is stopped after this time, in seconds",
            least=1, most=365 * 86400, remedy="omit it for no limit", default=None),
+    whole("ttl_seconds", "Removed after its end, seconds", "so long after its end, in seconds, the job is removed with its log, metrics, history and local files",
+           least=1, most=removal.MOST_SECONDS, remedy="omit it to keep the job", default=None),
     whole("ignore_printed", "Ignore printed metrics", "1: no metrics are taken from lines such as `step 10: loss 2.3`, nor from TensorBoard's event files",
            least=0, most=1, remedy="use 0 to read them, 1 to ignore them"),
 )  # fmt: skip

@@ -62,6 +62,7 @@ class JobSpec:
     grace_seconds: int = 30
     start_timeout_seconds: int = 300
     deadline_seconds: int | None = None
+    ttl_seconds: int | None = None  # from its end to its removal; None: it stays
     ignore_printed: int = 0  # 1: no metrics are taken from lines
     options: Mapping[str, Any] = field(default_factory=dict)  # of its framework: what was given, by its FIELDS
 
@@ -69,7 +70,8 @@ class JobSpec:
         """Return what `from_json` takes. Later fields only where they are given: the release before does not know them."""
         lists = {name: list(getattr(self, name)) for name in _LATER}
         pods = {name: getattr(self, name) for name in (*pod_fields.NAMES, "roles")}
-        optional = {"options": dict(self.options), "ignore_printed": self.ignore_printed, **pods, **lists}
+        numbers = {"ignore_printed": self.ignore_printed, "ttl_seconds": self.ttl_seconds}
+        optional = {"options": dict(self.options), **numbers, **pods, **lists}
         return {
             **{name: value for name, value in asdict(self).items() if name not in optional},
             **{name: value for name, value in optional.items() if value},

@@ -80,6 +80,8 @@ class Job(Model):
     admitted_at: datetime | None = moment()
     running_at: datetime | None = moment()
     finished_at: datetime | None = moment()
+    ttl_seconds: int | None = None  # from its end to its removal; None: it stays
+    removal_at: datetime | None = moment()  # from when it is removed, once it has ended
     phase_since: datetime | None = moment()
     is_finished: bool = False
     ranks: RankCounts = read(RankCounts.parse, default=RankCounts())
