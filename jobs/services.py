@@ -22,7 +22,7 @@ from common import faultpoints
 from common.errors import Conflict, InvalidInput, InvalidSpec, Problem
 from common.signals import doorbell
 from jobs.clusters.replica_file import volume_variable
-from jobs.core import lifecycle, pod_fields, removal
+from jobs.core import lifecycle, pod_fields, removal, restarts
 from jobs.core.lifecycle import Phase
 from jobs.core.plan import Role, slots_of
 from jobs.core.spec import JobSpec, parse
@@ -160,12 +160,15 @@ def with_cluster(roles: Iterable[Role], queue: Queue) -> tuple[Role, ...]:
 
 
 def _changes(spec: JobSpec, sent: Mapping[str, Any]) -> tuple[str, ...]:
-    """Say which texts of a framework's own fields it had to change, such as the name of a mesh."""
-    return tuple(
+    """Say which texts of a framework's own fields it had to change, such as the name of a mesh, and what became a number."""
+    found = [
         f"{name} {sent[name]} became {value}: {frameworks.OPTIONS[spec.framework][name].remedy}"
         for name, value in spec.options.items()
         if isinstance(value, str) and isinstance(sent.get(name), str) and sent[name] != value
-    )
+    ]
+    if policy := sent.get("restart_policy"):
+        found.append(f"restart_policy {policy} became max_retries {spec.max_retries}")
+    return tuple(found)
 
 
 def _notes(queue: Queue, spec: JobSpec) -> tuple[str, ...]:
@@ -295,6 +298,8 @@ def queue_defaults(queue: Queue, defaults: Mapping[str, Any]) -> dict[str, Any]:
     if "image" in found and not clusters.backend(queue.cluster).MAKES_PODS:
         words = f"cannot be used on cluster {queue.cluster}, which starts processes of one machine; remove it"
         problems.append(Problem("defaults.image", found["image"], words))
+    if problem := restarts.contradiction(found.get("restart_policy"), found.get("max_retries")):
+        problems.append(replace(problem, field=f"defaults.{problem.field}"))
     if problems:
         raise InvalidInput(*problems)
     return found

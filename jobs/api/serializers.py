@@ -56,7 +56,10 @@ def _input(field: Field) -> serializers.Field[Any, Any, Any, Any]:
         return BoundedList(child=child, allow_empty=True, max_length=MAX_WORDS, help_text=field.help)
     if field.type is Type.TEXT:
         options = {"allow_blank": True, "allow_null": True} if field.default is None else {"max_length": 40}
-        return serializers.CharField(required=False, trim_whitespace=False, help_text=field.help, **options)
+        text = serializers.CharField(required=False, trim_whitespace=False, help_text=field.help, **options)
+        if field.choices:
+            extend_schema_field({"type": "string", "enum": list(field.choices)})(text)  # type: ignore[type-var]
+        return text
     anything = serializers.JSONField(required=False, write_only=field.is_secret, help_text=field.help)
     extend_schema_field(_schema(field))(anything)  # type: ignore[type-var]  # marks instances as well as classes
     return anything
@@ -160,6 +163,7 @@ class JobSerializer(serializers.ModelSerializer[Job]):
     reason = serializers.CharField(source="stop_reason")
     message = serializers.CharField(source="current_message", help_text="the last step, or why the job is waiting")
     max_retries = serializers.IntegerField(source="spec.max_retries")
+    on_failure = serializers.CharField(help_text="what happens when a replica fails, in words")
     retry_on = serializers.SerializerMethodField(
         help_text="exit codes after which alone it is retried; empty: after any"
     )
@@ -191,7 +195,7 @@ class JobSerializer(serializers.ModelSerializer[Job]):
         model = Job
         fields = (
             "id", "name", "team", "queue", "user", "framework", "phase", "reason", "message", "priority", "attempt",
-            "failures", "max_retries", "retry_on", "never_retry_on", "nodes", "min_nodes", "nproc_per_node", "layout", "options", "command", "env", "secrets", "volumes", "notify", "workspace", "suspended", "cancel_requested_at", "cancel_now_at", "created_at",
+            "failures", "max_retries", "on_failure", "retry_on", "never_retry_on", "nodes", "min_nodes", "nproc_per_node", "layout", "options", "command", "env", "secrets", "volumes", "notify", "workspace", "suspended", "cancel_requested_at", "cancel_now_at", "created_at",
             "admitted_at", "running_at", "finished_at", "ttl_seconds", "removal_at", "phase_since", "is_finished", "ranks", "progress", "first_failure", "url",
         )  # fmt: skip
         read_only_fields = fields

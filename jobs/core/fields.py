@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from . import removal
+from . import removal, restarts
 
 MAX_NODES = 4096
 MAX_PROCESSES_PER_NODE = 256
@@ -44,6 +44,7 @@ class Field:
     default: int | str | None = None
     is_secret: bool = False  # accepted, never returned
     pattern: str = ""
+    choices: tuple[str, ...] = ()  # of a text: the only values
     is_plain: bool = (
         False  # a list whose text is split at blanks and is no command, to which a shell's rules would apply
     )
@@ -102,6 +103,8 @@ _ROWS = (
     Field("volumes", Type.LIST, "Volumes", "the team's shared folders: `name`, or `name:/path` if the cluster mounts them"),
     whole("max_retries", "Retries after a failure", "how many times a failed job is started again",
            least=0, most=100, remedy="use 0 for no retries"),
+    Field("restart_policy", Type.TEXT, "Restart policy", "the same in the words of Kubernetes: Never is max_retries 0, OnFailure the retries that are given, "
+          f"or {restarts.RETRIES_ON_FAILURE}", choices=restarts.POLICIES),
     _exit_codes("retry_on", "Retry only on exit codes", "retries only if the process that failed first ended with one of these exit codes (128 + n for signal n), such as 75"),
     _exit_codes("never_retry_on", "Never retry on exit codes", "no retry if the process that failed first ended with one of these exit codes (128 + n for signal n), such as 2"),
     Field("notify", Type.LIST, "Webhooks", "names of the team's webhooks to notify of this job, besides those that are notified of every job"),

@@ -6,14 +6,14 @@ remedy, and all problems are reported at once.
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
 from common.errors import InvalidSpec, Problem
 
-from . import pod_fields, volumes
+from . import pod_fields, restarts, volumes
 from .fields import FIELDS, Field, Type
 from .plan import distribute
 from .shell_words import MAX_COMMAND_BYTES, is_too_long, needs_shell, quoted_whole, split
@@ -123,6 +123,7 @@ def parse(
     for one in FIELDS.values():
         if one.type is Type.WHOLE and one.name in data:
             _take_count(one, data[one.name], values, problems=problems)
+    _take_retries((defaults or {}, asked), values, problems)
     _take_gpus(gpus_per_node, values, problems)
     _take_command(data.get("command"), values, problems, is_file=is_file)
     _take_codes(data, values, problems, sent=sent)
@@ -194,6 +195,18 @@ def _whole(value: Any) -> int | None:
     if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,18}", value.strip()):
         return int(value)
     return None
+
+
+def _take_retries(layers: Iterable[Mapping[str, Any]], values: dict[str, Any], problems: list[Problem]) -> None:
+    """Translate `restart_policy` into retries. What a later layer says in either way replaces both of an earlier one."""
+    found = 0
+    for layer in layers:
+        given, policy = _whole(layer.get("max_retries")), layer.get("restart_policy")
+        try:
+            found = restarts.retries(policy, given=given, below=found) if policy else found if given is None else given
+        except InvalidSpec as error:
+            problems.extend(error.problems)
+    values["max_retries"] = found
 
 
 def _take_codes(

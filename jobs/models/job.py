@@ -17,7 +17,7 @@ from django.utils import timezone
 from django.utils.functional import cached_property
 
 from accounts.models import Team, User
-from jobs.core import lifecycle, removal
+from jobs.core import lifecycle, removal, restarts
 from jobs.core.spec import JobSpec
 from jobs.core.verdict import RoleView
 from queues.models import Queue
@@ -254,6 +254,16 @@ class Job(models.Model):
     def removal(self) -> str:
         """The same in words; empty if it stays."""
         return "" if self.kept_seconds is None else removal.words(self.kept_seconds, finished_at=self.finished_at)
+
+    @property
+    def on_failure(self) -> str:
+        """What happens when a replica fails, in words."""
+        return restarts.on_failure(
+            int(self.spec["max_retries"]),
+            retry_on=self.spec.get("retry_on", ()),
+            never_retry_on=self.spec.get("never_retry_on", ()),
+            is_elastic=self.is_elastic,
+        )
 
     def launch_id(self, attempt: int) -> int | None:
         """Return the id of an attempt's row; None where a process of the release before launched it."""

@@ -76,6 +76,8 @@ OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option("--working-dir", metavar="DIR", help="Where the command starts: a folder of the code, or absolute."),
     click.option("--retries", "max_retries", metavar="N", type=COUNT_OR_NONE,
                  help="Retry up to N times after failures."),
+    click.option("--restart-policy", metavar="NAME",
+                 help="The same as Kubernetes says it: Never, or OnFailure (3 retries, unless --retries says more)."),
     click.option("--notify", metavar="NAME", multiple=True,
                  help="Webhook of the team to notify of this job; may be repeated."),
     click.option("--priority", metavar="N", type=int, help="Jobs with higher numbers start first within the queue."),

@@ -48,6 +48,7 @@ def _facts(job: Job, *, now: datetime) -> list[str]:
         "pods": ", ".join(pod_words(job.raw)),
         "progress": _progress(job.progress),
         "attempt": f"{job.attempt}, {job.failures} failed, {job.max_retries} retries allowed",
+        "restart": job.on_failure,
         "created": f"{clock(job.created_at)} ({ago(job.created_at, now=now)})" if job.created_at else "",
         # Of a later attempt only its own times are known: what came between is in `muster events`.
         "admitted": _after(job.admitted_at, since=job.created_at if job.attempt < 2 else None, what="queued"),

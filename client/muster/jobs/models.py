@@ -69,6 +69,7 @@ class Job(Model):
     attempt: int = 0
     failures: int = 0
     max_retries: int = 0
+    on_failure: str = ""  # what happens when a replica fails, in words; older servers send none
     nodes: int = 1
     min_nodes: int | None = None  # the fewest nodes an elastic job continues with
     nproc_per_node: int = 1
