@@ -57,6 +57,7 @@ class AuditAction(StrEnum):
     JOB_SUSPENDED = "job.suspend"
     JOB_RESUMED = "job.resume"
     JOB_LOG_DELETED = "job.delete-log"
+    JOB_REMOVED = "job.remove"
     WEBHOOK_MADE = "webhook.make"
     WEBHOOK_CHANGED = "webhook.change"
     WEBHOOK_ROTATED = "webhook.rotate"
@@ -119,6 +120,7 @@ WORDS: dict[str, str] = {
     AuditAction.JOB_SUSPENDED: "suspended job",
     AuditAction.JOB_RESUMED: "resumed job",
     AuditAction.JOB_LOG_DELETED: "deleted the log of job",
+    AuditAction.JOB_REMOVED: "removed the finished job",
     AuditAction.WEBHOOK_MADE: "created webhook",
     AuditAction.WEBHOOK_CHANGED: "changed webhook",
     AuditAction.WEBHOOK_ROTATED: "rotated the secret of webhook",

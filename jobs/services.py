@@ -26,7 +26,7 @@ from jobs.core.lifecycle import Phase
 from jobs.core.plan import Role, slots_of
 from jobs.core.spec import JobSpec
 from jobs.core.volumes import mounts
-from jobs.models import Job, JobEvent
+from jobs.models import Job, JobEvent, RemovedJob
 from jobs.webhooks import services as webhooks
 from queues import admission, templates
 from queues.models import Queue
@@ -181,9 +181,10 @@ class _Once:
     digest: str
 
     def earlier(self) -> Job | None:
-        """Return the job that this same request made before. Raises Conflict if another request used the key."""
-        wanted = Job.objects.select_related("queue").filter(user=self.user, team=self.team, idempotency_key=self.key)
-        found = next(iter(wanted.order_by()), None)  # a constraint limits it to one: no submission needs to sort
+        """Return the job that this same request made before. Raises Conflict if another one used the key, or it is removed."""
+        wanted = {"user": self.user, "team": self.team, "idempotency_key": self.key}
+        jobs = Job.objects.select_related("queue").filter(**wanted)
+        found = next(iter(jobs.order_by()), None)  # a constraint limits it to one: no submission needs to sort
         if found and found.request_digest not in (None, self.digest):
             raise Conflict(
                 f"Idempotency-Key {self.key!r} already made job {found.name} (id {found.pk}) of team {self.team} from a "
@@ -191,6 +192,9 @@ class _Once:
                 KEY_FIELD,
                 self.key,
             )
+        removed = None if found else RemovedJob.objects.filter(**wanted).order_by().first()
+        if removed:  # nothing runs twice
+            raise Conflict(f"Idempotency-Key {self.key!r} already made {removed.told}", KEY_FIELD, self.key)
         return found
 
 
@@ -249,6 +253,7 @@ def _insert(
             spec=spec.to_json(),
             sealed_secrets=sealed_secrets,
             priority=spec.priority,
+            ttl_seconds=spec.ttl_seconds,
             roles=[role.view().to_json() for role in roles],
             slots=slots_of(roles),
             idempotency_key=once.key if once else None,
@@ -274,7 +279,8 @@ def default_name(spec: JobSpec) -> str:
 
 
 def _refuse_finished(job: Job, done: str) -> None:
-    job.refresh_from_db(fields=["phase"])
+    if not job.is_finished:  # which is final: its row may be gone by now
+        job.refresh_from_db(fields=["phase"])
     if job.is_finished:
         raise Conflict(
             f"job {job.name} is {job.phase} and cannot be {done}; resubmit it to run it again", "phase", job.phase
@@ -284,6 +290,8 @@ def _refuse_finished(job: Job, done: str) -> None:
 def _intend(job: Job, by: User, kind: str, *, wanted: Callable[[Job], dict[str, Any]], words: str = "") -> Job:
     """Write intent. `wanted` returns the columns of the locked row to write; none if nothing changes."""
     require(by, Act.CONTROL, job.team)
+    if job.is_finished:  # which is final: its row may be gone by now
+        return job
     with faultpoints.atomic("services.intend"):
         row = (
             Job.objects.select_for_update(of=("self",), no_key=True)

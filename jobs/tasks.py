@@ -17,7 +17,7 @@ from queues.models import QueueVersion
 
 from .analysis import rollups
 from .control import job_secrets, orphans, sweeper, template_check
-from .logs import compaction, retention
+from .logs import compaction, removal, retention
 from .webhooks import courier, sending
 
 
@@ -73,6 +73,7 @@ def roll_up() -> None:
 @shared_task(name="jobs.sweep_logs")
 def sweep_logs() -> None:
     retention.sweep_recent(now=timezone.now())
+    removal.remove_due(now=timezone.now())
 
 
 @shared_task(name="jobs.collect")

@@ -38,7 +38,7 @@ class AuditRow:
     @property
     def nobody(self) -> str:
         """The actor to show where no user is known."""
-        return "somebody" if self.entry.act == AuditAction.LOGIN_FAILED else "the command line"
+        return _NOBODY.get(self.entry.act, "the command line")
 
     @property
     def changes(self) -> list[Change]:
@@ -48,6 +48,7 @@ class AuditRow:
         ]
 
 
+_NOBODY: dict[str, str] = {AuditAction.LOGIN_FAILED: "somebody", AuditAction.JOB_REMOVED: "the server"}
 _WORDS = {True: "yes", False: "no", None: "none"}
 
 

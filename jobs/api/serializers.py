@@ -56,7 +56,10 @@ def _input(field: Field) -> serializers.Field[Any, Any, Any, Any]:
         return BoundedList(child=child, allow_empty=True, max_length=MAX_WORDS, help_text=field.help)
     if field.type is Type.TEXT:
         options = {"allow_blank": True, "allow_null": True} if field.default is None else {"max_length": 40}
-        return serializers.CharField(required=False, trim_whitespace=False, help_text=field.help, **options)
+        text = serializers.CharField(required=False, trim_whitespace=False, help_text=field.help, **options)
+        if field.choices:
+            extend_schema_field({"type": "string", "enum": list(field.choices)})(text)  # type: ignore[type-var]
+        return text
     anything = serializers.JSONField(required=False, write_only=field.is_secret, help_text=field.help)
     extend_schema_field(_schema(field))(anything)  # type: ignore[type-var]  # marks instances as well as classes
     return anything
@@ -160,10 +163,14 @@ class JobSerializer(serializers.ModelSerializer[Job]):
     reason = serializers.CharField(source="stop_reason")
     message = serializers.CharField(source="current_message", help_text="the last step, or why the job is waiting")
     max_retries = serializers.IntegerField(source="spec.max_retries")
+    on_failure = serializers.CharField(help_text="what happens when a replica fails, in words")
     retry_on = serializers.SerializerMethodField(
         help_text="exit codes after which alone it is retried; empty: after any"
     )
     never_retry_on = serializers.SerializerMethodField(help_text="exit codes after which it is not retried")
+    removal_at = serializers.DateTimeField(
+        allow_null=True, help_text="from when it is removed; null while it has not ended, and without ttl_seconds"
+    )
     command = serializers.ListField(child=serializers.CharField())
     env = serializers.DictField(source="spec.env", child=serializers.CharField())
     secrets = serializers.SerializerMethodField(help_text="names only")
@@ -197,8 +204,8 @@ class JobSerializer(serializers.ModelSerializer[Job]):
         model = Job
         fields = (
             "id", "name", "team", "queue", "user", "framework", "phase", "reason", "message", "priority", "attempt",
-            "failures", "max_retries", "retry_on", "never_retry_on", "nodes", "min_nodes", "nproc_per_node", "layout", "options", "command", "env", "secrets", "team_secrets", "template_version", "volumes", "notify", "workspace", "suspended", "cancel_requested_at", "cancel_now_at", "created_at",
-            "admitted_at", "running_at", "finished_at", "phase_since", "is_finished", "ranks", "progress", "first_failure", "url",
+            "failures", "max_retries", "on_failure", "retry_on", "never_retry_on", "nodes", "min_nodes", "nproc_per_node", "layout", "options", "command", "env", "secrets", "team_secrets", "template_version", "volumes", "notify", "workspace", "suspended", "cancel_requested_at", "cancel_now_at", "created_at",
+            "admitted_at", "running_at", "finished_at", "ttl_seconds", "removal_at", "phase_since", "is_finished", "ranks", "progress", "first_failure", "url",
         )  # fmt: skip
         read_only_fields = fields
 

@@ -15,7 +15,7 @@ from common import faultpoints
 from common.errors import ClusterError
 from jobs import clusters
 from jobs.core.lifecycle import ON_CLUSTER, Phase
-from jobs.models import Job
+from jobs.models import Job, RemovedJob
 
 from . import replica_status
 
@@ -47,16 +47,18 @@ def sweep(alias: str, *, now: datetime) -> int:
     found = _strays(cluster.open_attempts(), now)[:MOST]
     for job, attempt in found:
         log.info("job %s: attempt %s lives again in cluster %s; it is ended", job.pk, attempt, alias)
+        grace = job.job_spec.grace_seconds if isinstance(job, Job) else 0  # of a removed one nobody reads what it saves
         with faultpoints.around("strays.delete"):
-            cluster.delete(job.run, attempt, job.job_spec.grace_seconds)
+            cluster.delete(job.run, attempt, grace)
     return len(found)
 
 
-def _strays(there: Iterable[tuple[str, int]], now: datetime) -> list[tuple[Job, int]]:
+def _strays(there: Iterable[tuple[str, int]], now: datetime) -> list[tuple[Job | RemovedJob, int]]:
     """Runs without a job row are ignored: another installation may use the same cluster."""
     there = list(there)
     ids = {replica_status.job_of(run) for run, _ in there}
-    jobs = {job.run: job for job in Job.objects.filter(pk__in=ids, phase_since__lt=now - SETTLED)}
+    rows = [*Job.objects.filter(pk__in=ids, phase_since__lt=now - SETTLED), *RemovedJob.objects.filter(pk__in=ids)]
+    jobs = {job.run: job for job in rows}
     return [
         (jobs[run], attempt)
         for run, attempt in there

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from . import removal, restarts
+
 MAX_NODES = 4096
 MAX_PROCESSES_PER_NODE = 256
 MAX_GPUS = MAX_NODES * MAX_PROCESSES_PER_NODE
@@ -42,6 +44,7 @@ class Field:
     default: int | str | None = None
     is_secret: bool = False  # accepted, never returned
     pattern: str = ""
+    choices: tuple[str, ...] = ()  # of a text: the only values
     is_plain: bool = (
         False  # a list whose text is split at blanks and is no command, to which a shell's rules would apply
     )
@@ -103,6 +106,8 @@ _ROWS = (
     Field("volumes", Type.LIST, "Volumes", "the team's shared folders: `name`, or `name:/path` if the cluster mounts them"),
     whole("max_retries", "Retries after a failure", "how many times a failed job is started again",
            least=0, most=100, remedy="use 0 for no retries"),
+    Field("restart_policy", Type.TEXT, "Restart policy", "the same in the words of Kubernetes: Never is max_retries 0, OnFailure the retries that are given, "
+          f"or {restarts.RETRIES_ON_FAILURE}", choices=restarts.POLICIES),
     _exit_codes("retry_on", "Retry only on exit codes", "retries only if the process that failed first ended with one of these exit codes (128 + n for signal n), such as 75"),
     _exit_codes("never_retry_on", "Never retry on exit codes", "no retry if the process that failed first ended with one of these exit codes (128 + n for signal n), such as 2"),
     Field("notify", Type.LIST, "Webhooks", "names of the team's webhooks to notify of this job, besides those that are notified of every job"),
@@ -114,6 +119,8 @@ _ROWS = (
            least=5, most=86400, remedy="300 is usual", default=300),
     whole("deadline_seconds", "Deadline, seconds", "the job is stopped after this time, in seconds",
            least=1, most=365 * 86400, remedy="omit it for no limit", default=None),
+    whole("ttl_seconds", "Removed after its end, seconds", "so long after its end, in seconds, the job is removed with its log, metrics, history and local files",
+           least=1, most=removal.MOST_SECONDS, remedy="omit it to keep the job", default=None),
     whole("ignore_printed", "Ignore printed metrics", "1: no metrics are taken from lines such as `step 10: loss 2.3`, nor from TensorBoard's event files",
            least=0, most=1, remedy="use 0 to read them, 1 to ignore them"),
 )  # fmt: skip

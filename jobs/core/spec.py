@@ -6,14 +6,14 @@ remedy, and all problems are reported at once.
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
 from common.errors import InvalidSpec, Problem
 
-from . import pod_fields, volumes
+from . import pod_fields, restarts, volumes
 from .fields import FIELDS, Field, Type
 from .plan import distribute
 from .shell_words import MAX_COMMAND_BYTES, is_too_long, needs_shell, quoted_whole, split
@@ -64,6 +64,7 @@ class JobSpec:
     grace_seconds: int = 30
     start_timeout_seconds: int = 300
     deadline_seconds: int | None = None
+    ttl_seconds: int | None = None  # from its end to its removal; None: it stays
     ignore_printed: int = 0  # 1: no metrics are taken from lines
     options: Mapping[str, Any] = field(default_factory=dict)  # of its framework: what was given, by its FIELDS
 
@@ -71,7 +72,8 @@ class JobSpec:
         """Return what `from_json` takes. Later fields only where they are given: the release before does not know them."""
         lists = {name: list(getattr(self, name)) for name in _LATER}
         pods = {name: getattr(self, name) for name in (*pod_fields.NAMES, "roles")}
-        optional = {"options": dict(self.options), "ignore_printed": self.ignore_printed, **pods, **lists}
+        numbers = {"ignore_printed": self.ignore_printed, "ttl_seconds": self.ttl_seconds}
+        optional = {"options": dict(self.options), **numbers, **pods, **lists}
         return {
             **{name: value for name, value in asdict(self).items() if name not in optional},
             **{name: value for name, value in optional.items() if value},
@@ -123,6 +125,7 @@ def parse(
     for one in FIELDS.values():
         if one.type is Type.WHOLE and one.name in data:
             _take_count(one, data[one.name], values, problems=problems)
+    _take_retries((defaults or {}, asked), values, problems)
     _take_gpus(gpus_per_node, values, problems)
     _take_command(data.get("command"), values, problems, is_file=is_file)
     _take_codes(data, values, problems, sent=sent)
@@ -196,6 +199,18 @@ def _whole(value: Any) -> int | None:
     if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,18}", value.strip()):
         return int(value)
     return None
+
+
+def _take_retries(layers: Iterable[Mapping[str, Any]], values: dict[str, Any], problems: list[Problem]) -> None:
+    """Translate `restart_policy` into retries. What a later layer says in either way replaces both of an earlier one."""
+    found = 0
+    for layer in layers:
+        given, policy = _whole(layer.get("max_retries")), layer.get("restart_policy")
+        try:
+            found = restarts.retries(policy, given=given, below=found) if policy else found if given is None else given
+        except InvalidSpec as error:
+            problems.extend(error.problems)
+    values["max_retries"] = found
 
 
 def _take_codes(

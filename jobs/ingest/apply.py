@@ -19,7 +19,7 @@ from jobs.core.agent_identity import AgentIdentity
 from jobs.core.batch import LAUNCHER, Batch, Item
 from jobs.history import note_latest, note_once
 from jobs.logs import storage, usage
-from jobs.models import Job
+from jobs.models import Job, RemovedJob
 
 from . import container_log_format, replica_rows, translate, turns
 from .replica_rows import ReplicaRow, known_names, note_names
@@ -94,7 +94,7 @@ def _write(row: ReplicaRow, batch: Batch, changes: translate.RowChanges, *, path
 
 def _find(identity: AgentIdentity) -> ReplicaRow:
     row = replica_rows.find(identity)
-    if row is None and not Job.objects.exists():
+    if row is None and not (Job.objects.exists() or RemovedJob.objects.exists()):
         raise NothingHere(
             "there are no jobs here, though this server started the agent: its backup is still to be restored"
         )

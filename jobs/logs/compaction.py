@@ -69,7 +69,9 @@ def pack(replica: int) -> int:
 
     May run concurrently, and be killed at any point.
     """
-    row = Replica.objects.select_related("job").get(pk=replica)
+    row = Replica.objects.select_related("job").filter(pk=replica).first()
+    if row is None:
+        return 0  # its job was removed
     files = 0
     for runs in _files(_readable(_unpacked(replica))):
         if not _replace(row, runs):

@@ -22,7 +22,7 @@ from common.machine import trees
 from common.signals import doorbell
 from common.text import format_bytes
 from jobs.core.lifecycle import HOLDS_QUOTA
-from jobs.models import Job, JobEvent, LogSegment
+from jobs.models import Job, JobEvent, LogSegment, RemovedJob
 
 from . import storage, usage
 from .compaction import UNREAD_FOR, sweep
@@ -84,7 +84,7 @@ def sweep_recent(*, now: datetime) -> int:
         return len(_sweep_all(Job.objects.filter(is_recent, Exists(packed)), now=now)) if is_allowed else 0
 
 
-def _sweep_all(jobs: Iterable[Job], *, now: datetime) -> list[str]:
+def _sweep_all(jobs: Iterable[Job | RemovedJob], *, now: datetime) -> list[str]:
     attempts = ((job.run, attempt) for job in jobs for attempt in range(1, job.attempt + 1))
     return [path for run, attempt in attempts for path in sweep(run=run, attempt=attempt, now=now)]
 
@@ -104,11 +104,12 @@ def settle(*, now: datetime) -> int:
     return count
 
 
-def _present(now: datetime) -> Iterator[Job]:
-    """Yield jobs that ended, or whose log was deleted, lately: files without a row may be left."""
+def _present(now: datetime) -> Iterator[Job | RemovedJob]:
+    """Yield jobs that ended, whose log was deleted, or that were removed lately: files without a row may be left."""
     since = now - PRESENT
     is_new = Q(finished_at__gt=since) | Q(logs_collected_at__gt=since)
     yield from Job.objects.filter(is_new, finished_at__lt=now - UNREAD_FOR)
+    yield from RemovedJob.objects.filter(removed_at__gt=since)
 
 
 def delete_log(*, job: Job, by: User | None) -> Job:
@@ -122,8 +123,11 @@ def delete_log(*, job: Job, by: User | None) -> Job:
         row = (
             Job.objects.select_for_update(of=("self",), no_key=True)
             .select_related("queue", "team", "user")
-            .get(pk=job.pk)
+            .filter(pk=job.pk)
+            .first()
         )
+        if row is None:
+            raise Conflict(f"job {job.name} has been removed, and its log with it", "phase", job.phase)
         if not row.is_finished:
             raise Conflict(
                 f"job {row.name} is {row.phase} and may still print; its log can be deleted once it has ended",
@@ -165,7 +169,7 @@ def _collect_log(job: Job) -> None:
     usage.forget()
 
 
-def delete_files(job: Job) -> None:
+def delete_files(job: Job | RemovedJob) -> None:
     """Delete all files of a job's log, to which no row refers any longer."""
     for attempt in range(1, job.attempt + 1):
         where = storage.folder(job.run, attempt)
@@ -181,7 +185,7 @@ def delete_files(job: Job) -> None:
 def _old_folders(now: datetime) -> Iterator[Path]:
     """Yield job folders of local clusters, named after the job's run. Folders without a job here are left alone."""
     over = now - timedelta(days=settings.MUSTER_JOB_DAYS)
-    for root in _roots():
+    for root in local_roots():
         folders = {path.name: path for path in root.glob("jobs/*-*") if path.is_dir() and not path.is_symlink()}
         numbers = [int(name.partition("-")[0]) for name in folders if name.partition("-")[0].isdecimal()]
         for job in Job.objects.filter(pk__in=numbers, finished_at__lt=over).only("pk", "uid"):
@@ -189,6 +193,7 @@ def _old_folders(now: datetime) -> Iterator[Path]:
                 yield folders[job.run]
 
 
-def _roots() -> list[Path]:
+def local_roots() -> list[Path]:
+    """Return the folders of the local clusters of this server."""
     options = [entry.get("OPTIONS", {}) for entry in settings.CLUSTERS.values()]
     return [Path(one["ROOT"]) for one in options if one.get("ROOT")]

@@ -7,6 +7,7 @@ from .attempt import Attempt
 from .job import Job, JobEvent, new_uid
 from .output import AttemptFailure, LogBudget, LogSegment, MetricChunk, MetricRollup, RollupPosition
 from .querysets import JobQuerySet, failed_with, in_order
+from .removed import RemovedJob
 from .replica import Rank, RankState, Replica
 from .webhook import Delivery, Webhook
 
@@ -23,6 +24,7 @@ __all__ = [
     "MetricRollup",
     "Rank",
     "RankState",
+    "RemovedJob",
     "Replica",
     "RollupPosition",
     "Webhook",

@@ -3,10 +3,11 @@
 Writers, by column: services write intent (`cancel_requested_at`, `cancel_now_at`, `suspended`), the scheduler QUEUED to
 ADMITTED and `wait_reason`, the reconciler every other phase, the reconciler and the watcher replica states
 (replica_status.py), ingest what agents report about ranks, logs and metrics, retention `log_bytes` and
-`logs_collected_at` of finished jobs.
+`logs_collected_at` of finished jobs. Removal (logs/removal.py) deletes finished jobs.
 """
 
 import secrets
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
@@ -16,7 +17,7 @@ from django.utils import timezone
 from django.utils.functional import cached_property
 
 from accounts.models import Team, User
-from jobs.core import lifecycle
+from jobs.core import lifecycle, removal, restarts
 from jobs.core.spec import JobSpec
 from jobs.core.verdict import RoleView
 from queues.models import Queue, QueueVersion
@@ -63,6 +64,9 @@ class Job(models.Model):
         max_length=64, null=True, help_text="sha256 of the request that brought the key; null for keys from before"
     )
     created_at = models.DateTimeField(default=timezone.now, editable=False)
+    ttl_seconds = models.PositiveIntegerField(
+        null=True, help_text="from its end to its removal (logs/removal.py); null: it stays"
+    )
     # what users and the scheduler request
     cancel_requested_at = models.DateTimeField(null=True)
     cancel_now_at = models.DateTimeField(null=True, help_text="when somebody asked to end it without its grace")
@@ -131,6 +135,11 @@ class Job(models.Model):
             models.Index(fields=["team"], condition=Q(log_bytes=None), name="job_log_unsettled"),
             models.Index(
                 fields=["team"], include=["log_bytes"], condition=Q(log_bytes__gt=0), name="job_log_bytes_by_team"
+            ),
+            models.Index(
+                fields=["finished_at"],
+                condition=Q(ttl_seconds__isnull=False, finished_at__isnull=False),
+                name="job_to_remove",
             ),
         ]
 
@@ -231,6 +240,35 @@ class Job(models.Model):
     def command(self) -> list[str]:
         return list(self.spec["command"])
 
+    @property
+    def kept_seconds(self) -> int | None:
+        """How long after its end it is removed; None: it stays."""
+        if self.ttl_seconds is None:
+            return None
+        return removal.kept_seconds(self.ttl_seconds, drain_seconds=settings.MUSTER_AGENT_DRAIN_SECONDS)
+
+    @property
+    def removal_at(self) -> datetime | None:
+        """The time from which it is removed; None while it has not ended, and if it stays."""
+        if self.kept_seconds is None or self.finished_at is None:
+            return None
+        return self.finished_at + timedelta(seconds=self.kept_seconds)
+
+    @property
+    def removal(self) -> str:
+        """The same in words; empty if it stays."""
+        return "" if self.kept_seconds is None else removal.words(self.kept_seconds, finished_at=self.finished_at)
+
+    @property
+    def on_failure(self) -> str:
+        """What happens when a replica fails, in words."""
+        return restarts.on_failure(
+            int(self.spec["max_retries"]),
+            retry_on=self.spec.get("retry_on", ()),
+            never_retry_on=self.spec.get("never_retry_on", ()),
+            is_elastic=self.is_elastic,
+        )
+
     def launch_id(self, attempt: int) -> int | None:
         """Return the id of an attempt's row; None where a process of the release before launched it."""
         return self.attempts.filter(number=attempt).values_list("pk", flat=True).first()
@@ -259,6 +297,8 @@ class JobEvent(models.Model):
 
     class Meta:
         ordering = ["id"]
+        # Postgres looks here for each attempt that is deleted.
+        indexes = [models.Index(fields=["launch"], condition=Q(launch__isnull=False), name="event_by_launch")]
 
     def save(self, *args: Any, **kwargs: Any) -> None:
         """Point to the row of its attempt, where there is one."""

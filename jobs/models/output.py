@@ -149,7 +149,10 @@ class AttemptFailure(models.Model):
             models.UniqueConstraint(fields=["job", "attempt"], name="failure_once_per_attempt"),
             models.CheckConstraint(condition=Q(kind__in=[kind.value for kind in Kind]), name="failure_kind_is_known"),
         ]
-        indexes = [models.Index("kind", "job", "attempt", name="failure_by_kind")]
+        indexes = [
+            models.Index("kind", "job", "attempt", name="failure_by_kind"),
+            models.Index(fields=["launch"], condition=Q(launch__isnull=False), name="failure_by_launch"),
+        ]
 
 
 class LogBudget(models.Model):

@@ -75,7 +75,10 @@ class Replica(models.Model):
         constraints = [
             models.UniqueConstraint(fields=["job", "attempt", "role", "index"], name="replica_once_per_attempt")
         ]
-        indexes = [models.Index("job", condition=Q(unjudged_at__isnull=False), name="replica_unjudged")]
+        indexes = [
+            models.Index("job", condition=Q(unjudged_at__isnull=False), name="replica_unjudged"),
+            models.Index(fields=["launch"], condition=Q(launch__isnull=False), name="replica_by_launch"),
+        ]
 
     def silent_for(self, now: datetime) -> timedelta | None:
         """Return how long its agent has been silent, None while that is no cause for concern."""

@@ -4,13 +4,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from django.conf import settings
+
 from common import faultpoints
 from common.errors import InvalidInput, InvalidSpec, Problem
 from credentials import services as credentials
 from credentials.models import Kind
 from jobs import clusters, frameworks
 from jobs.clusters.replica_file import secret_variable, volume_variable
-from jobs.core import pod_fields
+from jobs.core import pod_fields, removal, restarts
 from jobs.core.plan import Role, slots_of
 from jobs.core.spec import JobSpec, parse
 from jobs.core.volumes import mounts
@@ -84,17 +86,22 @@ def with_cluster(roles: Iterable[Role], queue: Queue) -> tuple[Role, ...]:
 
 
 def changes(spec: JobSpec, sent: Mapping[str, Any]) -> tuple[str, ...]:
-    """Say which texts of a framework's own fields it had to change, such as the name of a mesh."""
-    return tuple(
+    """Say which texts of a framework's own fields it had to change, such as the name of a mesh, and what became a number."""
+    found = [
         f"{name} {sent[name]} became {value}: {frameworks.OPTIONS[spec.framework][name].remedy}"
         for name, value in spec.options.items()
         if isinstance(value, str) and isinstance(sent.get(name), str) and sent[name] != value
-    )
+    ]
+    if policy := sent.get("restart_policy"):
+        found.append(f"restart_policy {policy} became max_retries {spec.max_retries}")
+    return tuple(found)
 
 
 def notes(queue: Queue, spec: JobSpec) -> tuple[str, ...]:
-    """Warn about open ports, and about what has no effect on plain processes of one machine."""
+    """Say when it will be removed; warn about open ports, and about what has no effect on processes of one machine."""
     backend, notes = clusters.backend(queue.cluster), []
+    if spec.ttl_seconds is not None:
+        notes.append(removal.note(spec.ttl_seconds, drain_seconds=settings.MUSTER_AGENT_DRAIN_SECONDS))
     # Pods have addresses of their own, but processes of one machine share all of its.
     if not backend.SEPARATES and (listens := frameworks.get(spec.framework).listens(spec)):
         notes.append(f"{listens} (docs/security.md)")
@@ -224,6 +231,8 @@ def queue_defaults(queue: Queue, defaults: Mapping[str, Any]) -> dict[str, Any]:
     if "image" in found and not clusters.backend(queue.cluster).MAKES_PODS:
         words = f"cannot be used on cluster {queue.cluster}, which starts processes of one machine; remove it"
         problems.append(Problem("defaults.image", found["image"], words))
+    if problem := restarts.contradiction(found.get("restart_policy"), found.get("max_retries")):
+        problems.append(replace(problem, field=f"defaults.{problem.field}"))
     try:
         _check_team_secrets(found.get("team_secrets", ()), queue)
     except InvalidSpec as error:

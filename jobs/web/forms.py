@@ -30,9 +30,11 @@ RECENT = 20  # earlier workspaces offered
 NUMBERS = [
     field for field in FIELDS.values() if field.is_numbers or (field.type is Type.WHOLE and field.name != "gpus")
 ]
+CHOICES = [field for field in FIELDS.values() if field.choices]
 POD_TEXTS = [FIELDS[name] for name in pod_fields.NAMES if FIELDS[name].type is Type.TEXT]
 POD_PAIRS = ("node_selector", "labels", "annotations")  # given as lines of K=V
 SHAPE = ("nodes", "nproc_per_node")  # what every job says
+_MORE = {field.name for field in (*NUMBERS, *CHOICES)} - set(SHAPE)
 
 _AT = {
     "env": "env",
@@ -81,6 +83,12 @@ def _number(field: Field) -> forms.CharField:
         required=field.name in SHAPE, initial=field.default if field.name in SHAPE else None, label=field.label,
         help_text=field.help, **options,
     )  # fmt: skip
+
+
+def _choice(field: Field) -> forms.ChoiceField:
+    """Return the input of a text with few values; what is left open takes the queue's default."""
+    choices = [("", "as the queue says"), *((one, one) for one in field.choices)]
+    return forms.ChoiceField(required=False, choices=choices, label=field.label, help_text=field.help)
 
 
 def _own(field: Field) -> forms.CharField:
@@ -145,9 +153,9 @@ class SubmitForm(forms.Form):
         self.workspaces = (
             Workspace.objects.filter(team__in=self.queues.values("team")).exclude(manifest="").order_by("-id")
         )
-        self.fields |= {field.name: _number(field) for field in NUMBERS} | {
-            field.name: _own(field) for field in POD_TEXTS
-        }
+        self.fields |= {field.name: _number(field) for field in NUMBERS}
+        self.fields |= {field.name: _choice(field) for field in CHOICES}
+        self.fields |= {field.name: _own(field) for field in POD_TEXTS}
         chosen = str(self["framework"].value())
         self.own_fields = list(frameworks.OPTIONS.get(chosen, {}).values())
         self.fields |= {field.name: _own(field) for field in self.own_fields}
@@ -176,8 +184,8 @@ class SubmitForm(forms.Form):
         return [name for name, own in frameworks.OPTIONS.items() if own]
 
     def more(self) -> list[forms.BoundField]:
-        """Return the numbers that most jobs leave to the queue."""
-        return [self[field.name] for field in NUMBERS if field.name not in SHAPE]
+        """Return the numbers and choices that most jobs leave to the queue, in the order of the table."""
+        return [self[name] for name in FIELDS if name in _MORE]
 
     def has_more(self) -> bool:
         """Whether one of the folded fields is wrong, or differs from what most jobs have."""
@@ -257,7 +265,7 @@ class SubmitForm(forms.Form):
     def sent(self) -> dict[str, Any]:
         """Return what `services.submit` takes. Empty fields are left to the queue's defaults, and wrong ones left out."""
         data = self.cleaned_data
-        fields = (*NUMBERS, *POD_TEXTS, *self.own_fields)
+        fields = (*NUMBERS, *CHOICES, *POD_TEXTS, *self.own_fields)
         names = ("name", "command", "framework", "gpus", *(field.name for field in fields))
         left_out = SHAPE if _is_some(data.get("gpus")) else ("gpus",)
         flat = {name: data[name] for name in names if data.get(name) and name not in left_out}

@@ -12,9 +12,9 @@ from controlplane.operations.archive import Writer
 
 Entries = list[tuple[str, bytes]]
 LOAD_AT = "0019_gpu_state"  # the last migration of a release before
-NEWER = ("jobs_attempt", "jobs_delivery", "jobs_webhook")  # tables that it did not have
+NEWER = ("jobs_attempt", "jobs_delivery", "jobs_removedjob", "jobs_webhook")  # tables that it did not have
 NEWER_COLUMNS = {
-    "jobs_replica": ["is_restored", "unjudged_at", "launch_id"], "jobs_job": ["attempt_floor"],
+    "jobs_replica": ["is_restored", "unjudged_at", "launch_id"], "jobs_job": ["attempt_floor", "ttl_seconds"],
     "jobs_attemptfailure": ["after_end", "launch_id"], "jobs_rank": ["nan_series", "nan_step"], "jobs_jobevent": ["launch_id"],
 }  # fmt: skip
 
@@ -59,7 +59,8 @@ def of_release_before(about: dict[str, Any], entries: Entries) -> Entries:
     end = json.loads(entries[-1][1])
     for table in NEWER:
         assert end["rows"].pop(table) == 0 or table == "jobs_attempt"
-        del about["tables"][table], about["sequences"][table]
+        del about["tables"][table]
+        about["sequences"].pop(table, None)
     kept = [
         (name, _without(content, places.get(_table(name), set())))
         for name, content in entries[:-1]

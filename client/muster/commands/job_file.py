@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from muster.commands.durations import seconds_of
 from muster.errors import JobFileError
 
 # The API's names that this client has options for, plus options for sending rather than the job itself.
@@ -17,7 +18,13 @@ FIELDS = (
     "start_timeout_seconds", "workspace", "directory", "idempotency_key",
 )  # fmt: skip
 # The flags' names are accepted as well as the API's.
-ALIASES = {"nproc": "nproc_per_node", "retries": "max_retries", "deadline": "deadline_seconds", "dir": "directory"}
+ALIASES = {
+    "nproc": "nproc_per_node",
+    "retries": "max_retries",
+    "deadline": "deadline_seconds",
+    "ttl": "ttl_seconds",
+    "dir": "directory",
+}
 
 
 class _AsWritten(yaml.SafeLoader):
@@ -85,6 +92,11 @@ def _checked(name: str, value: Any, *, source: str) -> Any:
         return _env(value, source=source)
     if name in ("secrets", "team_secrets", "volumes", "notify", "env_file"):
         return tuple(str(item) for item in (value if isinstance(value, list) else [value]))
+    if name == "ttl_seconds" and isinstance(value, str):
+        try:
+            return seconds_of(value)
+        except ValueError as error:
+            raise JobFileError(f"{source}: {name} {error}") from error
     return _sendable(name, value, source=source)
 
 

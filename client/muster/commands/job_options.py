@@ -11,6 +11,7 @@ from typing import Any, Callable, TypeVar
 import click
 
 from muster.client import Client
+from muster.commands.durations import seconds_of
 from muster.commands.env_file import read_env
 from muster.commands.job_file import FIELDS, job_value, merged, read_job
 from muster.commands.secrets import names_only
@@ -29,6 +30,13 @@ def _env(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) ->
         if not name or not equals:
             raise click.BadParameter(f"{name!r} is not KEY=VALUE", ctx, param)
     return {name: value for name, _, value in pairs}
+
+
+def _seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+    try:
+        return None if value is None else seconds_of(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error), ctx, param) from error
 
 
 def set_fields(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, Any]:
@@ -70,10 +78,14 @@ OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option("--working-dir", metavar="DIR", help="Where the command starts: a folder of the code, or absolute."),
     click.option("--retries", "max_retries", metavar="N", type=COUNT_OR_NONE,
                  help="Retry up to N times after failures."),
+    click.option("--restart-policy", metavar="NAME",
+                 help="The same as Kubernetes says it: Never, or OnFailure (3 retries, unless --retries says more)."),
     click.option("--notify", metavar="NAME", multiple=True,
                  help="Webhook of the team to notify of this job; may be repeated."),
     click.option("--priority", metavar="N", type=int, help="Jobs with higher numbers start first within the queue."),
     click.option("--deadline", "deadline_seconds", metavar="S", type=COUNT, help="Stop the job after S seconds."),
+    click.option("--ttl", "ttl_seconds", metavar="TIME", callback=_seconds,
+                 help="Remove the job so long after its end, such as 90s, 2h or 7d."),
     click.option("--grace", "grace_seconds", metavar="S", type=COUNT_OR_NONE,
                  help="Seconds that the processes get to exit before they are killed."),
     click.option("--start-timeout", "start_timeout_seconds", metavar="S", type=COUNT,

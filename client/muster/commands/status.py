@@ -7,6 +7,7 @@ from datetime import datetime, timezone
 
 import click
 
+from muster.commands.durations import span
 from muster.commands.output import Output, reading, without_empty_columns
 from muster.commands.parts import RANK_HEADERS, pod_words, rank_row
 from muster.commands.session import job_argument, open_client
@@ -47,14 +48,25 @@ def _facts(job: Job, *, now: datetime) -> list[str]:
         "pods": ", ".join(pod_words(job.raw)),
         "progress": _progress(job.progress),
         "attempt": f"{job.attempt}, {job.failures} failed, {job.max_retries} retries allowed",
+        "restart": job.on_failure,
         "created": f"{clock(job.created_at)} ({ago(job.created_at, now=now)})" if job.created_at else "",
         # Of a later attempt only its own times are known: what came between is in `muster events`.
         "admitted": _after(job.admitted_at, since=job.created_at if job.attempt < 2 else None, what="queued"),
         "running": _after(job.running_at, since=job.admitted_at, what="starting"),
         "finished": _after(job.finished_at, since=job.running_at, what="running"),
+        "removed": _removal(job),
         "page": job.url,
     }
     return [f"  {name:<9} {printable(text)}" for name, text in facts.items() if text]
+
+
+def _removal(job: Job) -> str:
+    """Return when the job is removed, as a time once it has ended."""
+    if job.ttl_seconds is None:
+        return ""
+    if job.removal_at is None or job.finished_at is None:
+        return f"{span(job.ttl_seconds)} after its end"
+    return f"{span((job.removal_at - job.finished_at).total_seconds())} after its end, from {clock(job.removal_at)} on"
 
 
 def _size(job: Job) -> str:

@@ -69,6 +69,7 @@ class Job(Model):
     attempt: int = 0
     failures: int = 0
     max_retries: int = 0
+    on_failure: str = ""  # what happens when a replica fails, in words; older servers send none
     nodes: int = 1
     min_nodes: int | None = None  # the fewest nodes an elastic job continues with
     nproc_per_node: int = 1
@@ -80,6 +81,8 @@ class Job(Model):
     admitted_at: datetime | None = moment()
     running_at: datetime | None = moment()
     finished_at: datetime | None = moment()
+    ttl_seconds: int | None = None  # from its end to its removal; None: it stays
+    removal_at: datetime | None = moment()  # from when it is removed, once it has ended
     phase_since: datetime | None = moment()
     is_finished: bool = False
     ranks: RankCounts = read(RankCounts.parse, default=RankCounts())

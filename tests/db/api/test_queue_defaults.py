@@ -4,7 +4,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from accounts.models import AuditEntry, Membership, Role
-from common.errors import InvalidSpec
+from common.errors import InvalidInput, InvalidSpec
 from jobs import services
 
 MONARCH = {"framework": "monarch", "command": "python3 train.py"}
@@ -29,6 +29,25 @@ def test_a_jobs_own_value_comes_before_the_queues(queue, capsys):
         {"defaults": {"grace_seconds": 5, "max_retries": 2}},
         {"defaults": {"max_retries": 2}},
     )
+
+
+@pytest.mark.django_db
+def test_a_queue_cannot_give_a_policy_and_retries_that_exclude_each_other(queue):
+    assert services.queue_defaults(queue, {"restart_policy": "OnFailure"}) == {"restart_policy": "OnFailure"}
+    with pytest.raises(InvalidInput) as caught:
+        services.queue_defaults(queue, {"restart_policy": "Never", "max_retries": 2})
+    assert [one.field for one in caught.value.problems] == ["defaults.restart_policy"]
+
+
+@pytest.mark.django_db
+def test_a_plan_and_the_history_say_what_a_policy_became(queue, people):
+    sent = {"command": "torchrun train.py", "restart_policy": "OnFailure"}
+    said = "restart_policy OnFailure became max_retries 3"
+    assert said in services.preview(user=people.owner, queue=queue, sent=sent).notes
+    job, _ = services.submit(user=people.owner, queue=queue, sent=sent)
+    assert job.events.get(kind="submitted").message == f"submitted; {said}"
+    again, _ = services.resubmit(job=job, by=people.owner)
+    assert again.spec["max_retries"] == 3
 
 
 @pytest.mark.django_db

@@ -9,6 +9,7 @@ from jobs import clusters, services
 from jobs.control import orphans
 from jobs.control.store import plan_of
 from jobs.core.lifecycle import ON_CLUSTER, Phase
+from jobs.logs import removal
 from jobs.models import Job
 
 LATER = timedelta(minutes=1)
@@ -49,6 +50,15 @@ def test_an_attempt_of_a_finished_job_is_ended_again(lab, swept, restore):
     assert swept() == 1 and lab.cluster.alive(job.run) == [] and swept() == 0
     job.refresh_from_db()
     assert job.phase == Phase.SUCCEEDED
+
+
+def test_an_attempt_of_a_job_that_was_removed_is_ended(lab, swept, restore):
+    job = lab.running(ttl_seconds=1)
+    lab.finish(job, 0, 0)
+    restore(job, 1)
+    removal.remove_due(now=timezone.now() + timedelta(days=1))
+    assert not Job.objects.filter(pk=job.pk).exists()
+    assert swept() == 1 and lab.cluster.alive(job.run) == [] and swept() == 0
 
 
 def test_an_earlier_attempt_of_a_running_job_is_ended_and_the_current_one_stays(lab, swept, restore):

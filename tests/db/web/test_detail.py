@@ -55,6 +55,12 @@ def test_the_parts_of_a_live_job_listen_for_their_hints(owner, job):
         assert f"job-{job.pk}-{what} from:body" in page
 
 
+def test_a_finished_job_says_when_it_is_removed(owner, lab):
+    job = lab.finish(lab.running(ttl_seconds=7200), 0, 0)
+    assert job.removal.startswith("removed 2 h after its end, ") and f"at {job.removal_at:%H:%M} UTC" in job.removal
+    assert f"<span>{job.removal}</span>" in owner.get(f"/jobs/{job.pk}").text
+
+
 def test_a_finished_job_requests_no_updates(owner, failed):
     assert not LIVE.search(owner.get(f"/jobs/{failed.pk}").text)
     assert not LIVE.search(owner.get(f"/jobs/{failed.pk}/logs").text)

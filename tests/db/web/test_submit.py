@@ -52,6 +52,20 @@ def test_exit_codes_reach_the_job_and_its_clone(owner, sent):
     assert owner.get(f"/jobs/new?from={job.pk}").context["form"]["retry_on"].value() == "75, 137"
 
 
+def test_a_restart_policy_and_a_time_of_removal_reach_the_job_and_its_page(owner, sent):
+    answer = owner.post("/jobs/new", {**sent, "restart_policy": "OnFailure", "ttl_seconds": "10800"})
+    assert answer.status_code == 422, "the form's own number of retries is 0"
+    assert "Means at least one retry, but max_retries is 0" in answer.text
+    sent = {**sent, "max_retries": "", "ttl_seconds": "10800"}
+    address = owner.post("/jobs/new", {**sent, "restart_policy": "OnFailure"}).url
+    job = Job.objects.get()
+    assert (job.spec["max_retries"], job.ttl_seconds) == (3, 10800)
+    page = owner.get(address).text
+    assert "<span>removed 3 h after its end</span>" in page
+    assert "If a replica fails, all replicas start again, up to 3 times." in page
+    assert owner.get(f"/jobs/new?from={job.pk}").context["form"]["ttl_seconds"].value() == 10800
+
+
 def test_an_elastic_job_is_shown_as_elastic(owner, sent):
     address = owner.post("/jobs/new", {**sent, "nodes": "4", "min_nodes": "2"}).url
     assert Job.objects.get().min_nodes == 2

@@ -103,6 +103,19 @@ def test_the_size_of_a_job_is_said_in_english(run: Run, logged_in: FakeMuster, t
     assert f"  size      {size}\n" in run("status", "job-1").stdout
 
 
+def test_the_status_says_what_a_failure_leads_to_and_when_the_job_is_removed(run: Run, logged_in: FakeMuster) -> None:
+    words = "if a replica fails, all replicas start again, up to 3 times"
+    logged_in.add_job(on_failure=words, ttl_seconds=10800, finished_at=None)
+    logged_in.add_job(
+        ttl_seconds=90, finished_at="2026-11-21T11:05:00Z", removal_at="2026-11-21T11:10:00Z", phase="succeeded"
+    )
+    assert f"  restart   {words}\n  " in (said := run("status", 1).stdout)
+    assert "  removed   3h after its end\n" in said
+    ended = run("status", 2).stdout
+    assert "  restart " not in ended, "an older server says nothing"
+    assert "  removed   5m after its end, from 2026-11-21 11:10:00 UTC on\n" in ended
+
+
 def test_the_times_of_a_later_attempt_are_its_own(run: Run, logged_in: FakeMuster) -> None:
     logged_in.add_job(
         phase="failed", attempt=2, created_at="2026-11-21T08:00:00Z", admitted_at="2026-11-21T10:00:00Z",

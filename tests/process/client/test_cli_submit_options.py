@@ -132,6 +132,25 @@ def test_an_unknown_field_is_refused_before_code_is_sent(
     assert [seen["path"] for seen in logged_in.requests] == ["/api/v1/job-fields"]
 
 
+def test_a_removal_is_given_as_a_duration_and_a_restart_policy_as_kubernetes_says_it(
+    run: Run, logged_in: FakeMuster, tmp_path: Path
+) -> None:
+    described = tmp_path / "job.yaml"
+    described.write_text("queue: research\nttl: 1h30m\nrestart_policy: Never\n")
+    known = [
+        {"name": name, "type": kind, "help": ""}
+        for name, kind in (("ttl_seconds", "integer"), ("restart_policy", "string"))
+    ]
+    logged_in.get_job_fields = lambda seen: (200, {"results": known, "next": None}, {})  # type: ignore[method-assign]
+    words = ("submit", "--from-file", described, "--no-workspace")
+    assert run(*words, "--", "torchrun", "train.py").exit_code == 0
+    assert (sent(logged_in)["ttl_seconds"], sent(logged_in)["restart_policy"]) == (5400, "Never")
+    run(*words, "--ttl", "7d", "--restart-policy", "OnFailure", "--", "torchrun", "train.py")
+    assert (sent(logged_in)["ttl_seconds"], sent(logged_in)["restart_policy"]) == (604800, "OnFailure")
+    wrong = run(*words, "--ttl", "soon", "--", "torchrun", "train.py")
+    assert wrong.exit_code == 2 and "'soon' is no duration; write it as 90s, 15m, 2h, 7d or 1h30m" in wrong.stderr
+
+
 def test_without_the_servers_field_list_the_clients_own_is_used(run: Run, logged_in: FakeMuster) -> None:
     logged_in.faults = [(404, {"detail": "no such page"}, {})]
     result = run(*BASIC, "--set", "checkpoint_minutes=5", "true")

@@ -25,11 +25,21 @@ LATER = (
 )
 ROLLING = _both("rollups.turn")
 FORGETTING = _both("deliveries.forget")
+REMOVING = _both("removing.rows", "removing.job", "removing.folder", "removing.mark")
 FORGET = """
 from jobs.models import Delivery
 from jobs.webhooks import sending
 sending.forget(now=now)
 print("left", Delivery.objects.filter(job={job}).exists())
+"""
+REMOVE = """
+from accounts.models import AuditEntry
+from jobs.logs import removal
+from jobs.models import Job, RemovedJob
+removal.remove_due(now=now)
+from django.core.files.storage import default_storage
+print("left", Job.objects.filter(pk={job}).count(), len(default_storage.listdir("logs/{run}/1")[1]) if default_storage.exists("logs/{run}/1") else 0)
+print("entries", AuditEntry.objects.filter(act="job.remove", target_id="{job}").count(), RemovedJob.objects.filter(pk={job}, files_deleted_at__isnull=False).count())
 """
 ROLL = """
 from jobs.analysis import rollups
@@ -120,6 +130,36 @@ def test_a_crash_while_deleting_old_logs_does_not_affect_running_jobs(installati
     phase_jobs.until_phase(going, "succeeded")
     phase_jobs.verify(going, "succeeded", attempts=1)
     matrix.add("crash point", f"{len(COLLECTING)} of collecting", "running jobs stay")
+
+
+@pytest.mark.soak(guards=("jobs/logs", "jobs/analysis/rollups.py", "jobs/webhooks", "workspaces"))
+def test_a_crash_while_removing_a_job_leaves_it_whole_or_gone(installation, matrix, phase_jobs):
+    job = installation.submit("--lines", "60", nodes=1, ttl_seconds=86400)
+    until(lambda: installation.api.job(job)["phase"] == "succeeded")
+    check(installation, job)
+    check_told(installation, job, "succeeded")
+    until(lambda: not _waiting(installation), says="everything delivered")
+    going = installation.submit(ttl_seconds=1)
+    phase_jobs.until_phase(going, "running")
+    (run,) = (path.name for path in (installation.folder / "local/jobs").glob(f"{job}-*"))
+    seen = []
+
+    def look() -> None:
+        """A job that is still listed can be read, whatever of its output is gone."""
+        answer = installation.api.ask("GET", "/jobs", params={"limit": 200})["results"]
+        seen.append(job in [one["id"] for one in answer])
+        if seen[-1]:
+            assert installation.api.job(job)["phase"] == "succeeded" and installation.api.events(job)
+            installation.api.lines(job)
+
+    said = until_whole(installation, REMOVE.format(job=job, run=run), REMOVING, look)
+    assert said.split()[-6:] == ["left", "0", "0", "entries", "1", "1"]
+    assert seen == sorted(seen, reverse=True) and seen[0] and not seen[-1]
+    assert not list((installation.folder / "local/jobs").glob(f"{job}-*"))
+    installation.finish(going)
+    phase_jobs.until_phase(going, "succeeded")
+    phase_jobs.verify(going, "succeeded", attempts=1)
+    matrix.add("crash point", f"{len(REMOVING)} of removing", "one entry, no file, running jobs stay")
 
 
 @pytest.mark.soak(guards=("jobs/logs", "jobs/analysis/rollups.py", "jobs/webhooks", "workspaces"))

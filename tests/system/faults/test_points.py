@@ -14,7 +14,7 @@ from common import faultpoints
 from tests.support.patience import until
 from tests.system.faults.checks import read_claims
 from tests.system.faults.life import Life, slow_visit
-from tests.system.faults.test_cleaning import COLLECTING, FORGETTING, GARBAGE, PACKING, ROLLING
+from tests.system.faults.test_cleaning import COLLECTING, FORGETTING, GARBAGE, PACKING, REMOVING, ROLLING
 
 ROOT = Path(__file__).resolve().parents[3]
 # Points with cells of their own, passed only if a job fails (tests/db/control/test_judgement.py), a visit is slow, an agent
@@ -25,7 +25,7 @@ SPECIAL = ("store.renew", "local.drain", "cluster.end_replicas", "watcher.rows",
 # job is created.
 PODS = ("cluster.read_log", "cluster.placement")
 BY_COMMAND = tuple(
-    {one.rpartition(".")[0] for one in itertools.chain(PACKING, COLLECTING, GARBAGE, ROLLING, FORGETTING)}
+    {one.rpartition(".")[0] for one in itertools.chain(PACKING, COLLECTING, GARBAGE, ROLLING, FORGETTING, REMOVING)}
 )
 ON_PODS = (
     "kube.",
@@ -68,7 +68,7 @@ SAMPLE = (7,)  # a batch, a step and an agent at once
 
 
 def test_every_fault_point_has_a_cell():
-    listed = [*itertools.chain(*CELLS), *PACKING, *COLLECTING, *GARBAGE, *ROLLING, *FORGETTING]
+    listed = [*itertools.chain(*CELLS), *PACKING, *COLLECTING, *GARBAGE, *ROLLING, *FORGETTING, *REMOVING]
     listed += [one for one in faultpoints.POINTS if one.startswith((*SPECIAL, *PODS, *ON_PODS))]
     assert sorted(listed) == sorted([*faultpoints.POINTS, *agent_crash.POINTS])
 

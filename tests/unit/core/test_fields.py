@@ -13,7 +13,8 @@ NUMBERS = [field for field in FIELDS.values() if field.type is Type.WHOLE]
 
 
 def test_the_table_lists_exactly_the_fields_of_a_job():
-    assert set(FIELDS) - {"gpus"} == set(OF_THE_SPEC) - {"options"}  # a total of GPUs becomes nodes and processes
+    # A total of GPUs becomes nodes and processes, a restart policy retries.
+    assert set(FIELDS) - {"gpus", "restart_policy"} == set(OF_THE_SPEC) - {"options"}
 
 
 @pytest.mark.parametrize("field", [one for one in FIELDS.values() if one.default is not None], ids=lambda one: one.name)
