@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from django.db import connection
+from django.db.models import OuterRef, Subquery
 
 from common.db import sql
 from jobs import clusters
@@ -43,6 +44,18 @@ def write(job: Job, *, before: str, now: datetime) -> int | None:
         [row], update_conflicts=True, unique_fields=["job", "number"], update_fields=changing
     )
     return row.pk
+
+
+# Of a job's newest attempt, for a query of jobs; None where an older process wrote no row.
+NEWEST_NAMESPACE = Subquery(
+    Attempt.objects.filter(job=OuterRef("pk"), number=OuterRef("attempt")).values("namespace")[:1]
+)
+
+
+def namespace(job: Job) -> str:
+    """Return the namespace of a job's newest attempt; empty where its row does not say."""
+    rows = Attempt.objects.filter(job=job, number=job.attempt)
+    return rows.values_list("namespace", flat=True).first() or ""
 
 
 def insert(*, job: int, run: str, attempt: int, launch: int, role: RoleView) -> None:

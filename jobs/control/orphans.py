@@ -14,6 +14,7 @@ from django.utils import timezone
 from common import faultpoints
 from common.errors import ClusterError
 from jobs import clusters
+from jobs.core.attempt_ref import AttemptRef
 from jobs.core.lifecycle import ON_CLUSTER, Phase
 from jobs.models import Job
 
@@ -45,20 +46,20 @@ def sweep(alias: str, *, now: datetime) -> int:
     """End the stray attempts of one cluster. Return how many there were."""
     cluster = clusters.get(alias)
     found = _strays(cluster.open_attempts(), now)[:MOST]
-    for job, attempt in found:
-        log.info("job %s: attempt %s lives again in cluster %s; it is ended", job.pk, attempt, alias)
+    for job, ref in found:
+        log.info("job %s: attempt %s lives again in cluster %s; it is ended", job.pk, ref.number, alias)
         with faultpoints.around("strays.delete"):
-            cluster.delete(job.run, attempt, job.job_spec.grace_seconds)
+            cluster.delete(ref, job.job_spec.grace_seconds)
     return len(found)
 
 
-def _strays(there: Iterable[tuple[str, int]], now: datetime) -> list[tuple[Job, int]]:
+def _strays(there: Iterable[AttemptRef], now: datetime) -> list[tuple[Job, AttemptRef]]:
     """Runs without a job row are ignored: another installation may use the same cluster."""
     there = list(there)
-    ids = {replica_status.job_of(run) for run, _ in there}
+    ids = {replica_status.job_of(ref.run) for ref in there}
     jobs = {job.run: job for job in Job.objects.filter(pk__in=ids, phase_since__lt=now - SETTLED)}
     return [
-        (jobs[run], attempt)
-        for run, attempt in there
-        if run in jobs and is_stray(attempt, current=jobs[run].attempt, phase=jobs[run].phase)
+        (jobs[ref.run], ref)
+        for ref in there
+        if ref.run in jobs and is_stray(ref.number, current=jobs[ref.run].attempt, phase=jobs[ref.run].phase)
     ]
