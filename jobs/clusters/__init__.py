@@ -4,7 +4,7 @@ An adapter holds no state of record: any process may call it, at any time, repea
 """
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -98,6 +98,9 @@ class Watches(Protocol):
 
         Blocks for at most a second, then yields [].
         """
+
+    def watch(self, namespaces: Collection[str]) -> None:
+        """Report the changes in these namespaces too, besides its own; called again as long as they are in use."""
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from django.db import connection
-from django.db.models import OuterRef, Subquery
+from django.db.models import F, OuterRef, Subquery
 
 from common.db import sql
 from jobs import clusters
@@ -56,6 +56,14 @@ def namespace(job: Job) -> str:
     """Return the namespace of a job's newest attempt; empty where its row does not say."""
     rows = Attempt.objects.filter(job=job, number=job.attempt)
     return rows.values_list("namespace", flat=True).first() or ""
+
+
+def namespaces(cluster: str) -> set[str]:
+    """Return the namespaces in which attempts of a cluster last, by their rows."""
+    lasting = Attempt.objects.filter(
+        job__queue__cluster=cluster, job__phase__in=ON_CLUSTER, number=F("job__attempt")
+    ).exclude(namespace="")  # fmt: skip
+    return set(lasting.order_by().values_list("namespace", flat=True).distinct())
 
 
 def insert(*, job: int, run: str, attempt: int, launch: int, role: RoleView) -> None:

@@ -18,7 +18,7 @@ from jobs.core.attempt_ref import AttemptRef
 from jobs.core.lifecycle import ON_CLUSTER, Phase
 from jobs.models import Job
 
-from . import replica_status
+from . import attempt_rows, replica_status
 
 log = logging.getLogger(__name__)
 
@@ -32,20 +32,30 @@ def is_stray(attempt: int, *, current: int, phase: str) -> bool:
 
 
 def sweep_all() -> int:
-    """Sweep every cluster. A cluster that does not answer is skipped until the next turn."""
+    """Sweep every cluster, in its own namespace and in those of attempts that last in another one.
+
+    What does not answer is skipped until the next turn.
+    """
     count = 0
     for alias in settings.CLUSTERS:
-        try:
-            count += sweep(alias, now=timezone.now())
-        except (ClusterError, OSError) as error:
-            log.info("cluster %s: not swept: %s", alias, error)
+        for namespace in _namespaces(alias):
+            try:
+                count += sweep(alias, now=timezone.now(), namespace=namespace)
+            except (ClusterError, OSError) as error:
+                where = f", namespace {namespace}" if namespace else ""
+                log.info("cluster %s%s: not swept: %s", alias, where, error)
     return count
 
 
-def sweep(alias: str, *, now: datetime) -> int:
-    """End the stray attempts of one cluster. Return how many there were."""
+def _namespaces(alias: str) -> list[str]:
+    own = clusters.namespace_of(alias)
+    return ["", *sorted(attempt_rows.namespaces(alias) - {own})]
+
+
+def sweep(alias: str, *, now: datetime, namespace: str = "") -> int:
+    """End the stray attempts of one namespace of a cluster; empty: of its own. Return how many there were."""
     cluster = clusters.get(alias)
-    found = _strays(cluster.open_attempts(), now)[:MOST]
+    found = _strays(cluster.open_attempts(namespace), now)[:MOST]
     for job, ref in found:
         log.info("job %s: attempt %s lives again in cluster %s; it is ended", job.pk, ref.number, alias)
         with faultpoints.around("strays.delete"):

@@ -7,7 +7,7 @@ API server, because quota and verdicts depend on it, and because it is rare.
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -151,6 +151,10 @@ class KubernetesCluster(ClusterView):
                 for ref, pods in taken.items()
                 for one in self.view(ref.namespace).updates(ref, tuple(pods.values()))
             ]
+
+    def watch(self, namespaces: Collection[str]) -> None:
+        for namespace in namespaces:
+            self.view(namespace)
 
     def tidy(self) -> int:
         """Remove tombstones that are older than every call they guard against. Return how many."""
