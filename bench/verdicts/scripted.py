@@ -15,6 +15,7 @@ from jobs.clusters.kubernetes.build import labels
 from jobs.clusters.kubernetes.facts import events as kube_events
 from jobs.clusters.kubernetes.facts import pods
 from jobs.clusters.memory import MemoryCluster, _Attempt
+from jobs.core.attempt_ref import AttemptRef
 from jobs.core.plan import Plan
 from jobs.core.verdict import ENDED, ReplicaSeen, ReplicaState
 
@@ -38,7 +39,7 @@ class ScriptedCluster(MemoryCluster):
 
     def apply(self, plan: Plan) -> None:
         super().apply(plan)
-        attempt = self._attempts[plan.run, plan.attempt]
+        attempt = self._attempts[plan.ref]
         if id(attempt) not in self._playing:
             case = self._cases[plan.env[CASE]]
             self._playing[id(attempt)] = (plan.run, plan.attempt, case)
@@ -119,7 +120,7 @@ def seen_of(case: Case, step: PodStep, *, run: str, attempt: int, key: tuple[str
     if len(troubles) < len(events):
         raise ValueError(f"{case.name}: an event about {step.replica} cannot be read")
     owner = pods.Owner(labels.service(run, attempt), _OWNER, 0, run, attempt, is_sealed=False, is_ending=False)
-    picture = pods.AttemptObjects(run, attempt, owner, pods=(pod,), troubles=troubles)
+    picture = pods.AttemptObjects(AttemptRef(run, attempt), owner, pods=(pod,), troubles=troubles)
     (seen,) = picture.replicas([key])
     return replace(seen, version=0)
 

@@ -4,7 +4,7 @@ An adapter holds no state of record: any process may call it, at any time, repea
 """
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -12,6 +12,7 @@ from django.conf import settings
 from django.utils.module_loading import import_string
 
 from common.errors import InvalidInput, Problem
+from jobs.core.attempt_ref import AttemptRef
 from jobs.core.plan import Plan, Role
 from jobs.core.verdict import ReplicaUpdate, Seen
 from queues.shape import ReplicaShape
@@ -29,7 +30,7 @@ class Placement:
 
 class Cluster(Protocol):
     HAS_LOGS: bool  # whether container logs can be read; otherwise `read_log` and `control_url` are not used
-    namespace: str  # of the objects of its attempts; empty where there are none
+    namespace: str  # of the objects of new attempts, and of those whose reference says none; empty where there are none
     control_url: str  # the control plane's address for its agents
     HAS_NODES: bool  # whether it has machines of different sizes; `placement` is called only then
     SEPARATES: bool  # whether jobs of different teams are isolated; if not, all its teams are one trust domain
@@ -40,30 +41,30 @@ class Cluster(Protocol):
     shape: ReplicaShape  # what its pods are, as far as jobs do not say otherwise
 
     def apply(self, plan: Plan) -> str | None:
-        """Create what is missing of the attempt. May be called again; existing objects stay as they are.
+        """Create what is missing of the attempt, in its namespace. May be called again; existing objects stay as they are.
 
         Returns a message for the job's history if part of it was left out.
 
         Raises Sealed once the attempt was closed, Refused for what will never work, Unreachable without an answer.
         """
 
-    def observe(self, run: str, attempt: int, expected: Expected) -> Seen:
+    def observe(self, ref: AttemptRef, expected: Expected) -> Seen:
         """Return the attempt's current state. Raises Unreachable rather than guess."""
 
-    def delete(self, run: str, attempt: int, grace_seconds: int, *, is_now: bool = False) -> None:
+    def delete(self, ref: AttemptRef, grace_seconds: int, *, is_now: bool = False) -> None:
         """Seal the attempt, then ask what runs to end; called again until `observe` sees nothing alive.
 
         `is_now` drops the grace period, also for replicas that were asked to end before and are still within it.
         """
 
-    def end_replicas(self, run: str, attempt: int, places: Expected, grace_seconds: int) -> None:
+    def end_replicas(self, ref: AttemptRef, places: Expected, grace_seconds: int) -> None:
         """End the remains of replicas that failed or were lost; called again until `observe` sees nothing alive there.
 
         The attempt goes on, and `apply` with a higher incarnation gives these places to new replicas.
         """
 
     def read_log(
-        self, run: str, attempt: int, place: tuple[str, int, int], since: float | None, take: Callable[[bytes], bool]
+        self, ref: AttemptRef, place: tuple[str, int, int], since: float | None, take: Callable[[bytes], bool]
     ) -> bool:
         """Pass the lines of one replica's own output to `take` until it returns False.
 
@@ -78,8 +79,8 @@ class Cluster(Protocol):
         May query the cluster, briefly and at most once a minute. `resource` and `node_slots` as in a `Plan`.
         """
 
-    def open_attempts(self) -> list[tuple[str, int]]:
-        """Return (run, attempt) of attempts that are not closed, or still alive.
+    def open_attempts(self, namespace: str = "") -> list[AttemptRef]:
+        """Return the attempts of a namespace that are not closed, or still alive; empty: of the cluster's own.
 
         Raises Unreachable rather than guess.
         """
@@ -97,6 +98,9 @@ class Watches(Protocol):
 
         Blocks for at most a second, then yields [].
         """
+
+    def watch(self, namespaces: Collection[str]) -> None:
+        """Report the changes in these namespaces too, besides its own; called again as long as they are in use."""
 
 
 @dataclass(frozen=True)
@@ -172,7 +176,7 @@ def get(alias: str) -> Cluster:
 
 
 def namespace_of(alias: str) -> str:
-    """Return the namespace of a cluster's attempts; empty where there are none, or if it is no longer configured."""
+    """Return the namespace of a cluster's new attempts; empty where there are none, or if it is no longer configured."""
     return get(alias).namespace if alias in settings.CLUSTERS else ""
 
 

@@ -2,6 +2,7 @@
 
 Replicas come up `start_seconds` after their creation and succeed `run_seconds` after that, unless `finish`, `lose` or
 `silence` intervene. `lag_seconds` makes it answer with an old state, `is_reachable = False` makes it unreachable.
+`namespace` may be changed like the setting of a cluster: attempts stay in the one that they were made in.
 """
 
 import time
@@ -10,13 +11,13 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from common.errors import Sealed, Unreachable
+from jobs.core.attempt_ref import AttemptRef
 from jobs.core.plan import Plan
 from jobs.core.verdict import ENDED, ReplicaSeen, ReplicaState, Seen
 from queues.shape import ReplicaShape
 
 from . import Expected
 
-Key = tuple[str, int]  # run and attempt
 IDLE_SECONDS = 0.2  # between two checks for changes when there were none
 
 
@@ -54,12 +55,12 @@ class MemoryCluster:
         self.lag_seconds = 0.0
         self.is_reachable = True
         self.creations: list[tuple[str, int, str, int]] = []
-        self._attempts: dict[Key, _Attempt] = {}
+        self._attempts: dict[AttemptRef, _Attempt] = {}
         self._changed: list[str] = []
 
     def apply(self, plan: Plan) -> None:
         self._answer()
-        attempt = self._attempts.setdefault((plan.run, plan.attempt), _Attempt())
+        attempt = self._attempt(plan.ref)
         if attempt.is_sealed:
             raise Sealed(f"attempt {plan.attempt} of {plan.run} is closed")
         for role, index in plan.replicas():
@@ -72,11 +73,11 @@ class MemoryCluster:
                 self.creations.append((plan.run, plan.attempt, role.name, index))
         self._note(plan.run, attempt)
 
-    def observe(self, run: str, attempt: int, expected: Expected) -> Seen:
+    def observe(self, ref: AttemptRef, expected: Expected) -> Seen:
         self._answer()
-        current = self._attempts.setdefault((run, attempt), _Attempt())
+        current = self._attempt(ref)
         self._advance(current)
-        self._note(run, current)
+        self._note(ref.run, current)
         at, seen = self._picture(current)
         there = {(one.role, one.index): one for one in seen.replicas}
         absent = ReplicaState.ABSENT
@@ -86,9 +87,9 @@ class MemoryCluster:
             as_of=datetime.fromtimestamp(at, UTC),
         )
 
-    def delete(self, run: str, attempt: int, grace_seconds: int, *, is_now: bool = False) -> None:
+    def delete(self, ref: AttemptRef, grace_seconds: int, *, is_now: bool = False) -> None:
         self._answer()
-        current = self._attempts.setdefault((run, attempt), _Attempt())
+        current = self._attempt(ref)
         current.is_sealed = True
         for one in current.replicas.values():
             if one.stop_at is None:
@@ -96,29 +97,30 @@ class MemoryCluster:
             if is_now:
                 one.stop_at = min(one.stop_at, self.clock())
         self._advance(current)
-        self._note(run, current)
+        self._note(ref.run, current)
 
-    def end_replicas(self, run: str, attempt: int, places: Expected, grace_seconds: int) -> None:
+    def end_replicas(self, ref: AttemptRef, places: Expected, grace_seconds: int) -> None:
         self._answer()
-        current = self._attempts.setdefault((run, attempt), _Attempt())
+        current = self._attempt(ref)
         for key in places:
             one = current.replicas.get(key)
             if one is not None and one.seen.state in ENDED:
                 one.seen = replace(one.seen, is_alive=False)
-        self._note(run, current)
+        self._note(ref.run, current)
 
     def forget(self, run: str, attempt: int) -> None:
         """Lose an attempt and its seal, as a cluster restored from an older backup does."""
-        self._attempts.pop((run, attempt), None)
+        self._attempts = {ref: one for ref, one in self._attempts.items() if (ref.run, ref.number) != (run, attempt)}
 
-    def open_attempts(self) -> list[tuple[str, int]]:
+    def open_attempts(self, namespace: str = "") -> list[AttemptRef]:
         self._answer()
         for attempt in self._attempts.values():
             self._advance(attempt)
         return [
-            key
-            for key, attempt in self._attempts.items()
-            if attempt.replicas
+            ref
+            for ref, attempt in self._attempts.items()
+            if ref.namespace == (namespace or self.namespace)
+            and attempt.replicas
             and (not attempt.is_sealed or any(one.seen.is_alive for one in attempt.replicas.values()))
         ]
 
@@ -138,7 +140,7 @@ class MemoryCluster:
 
     def lose(self, run: str, attempt: int, role: str, *, index: int) -> None:
         """Remove a replica, like a pod that was deleted by hand."""
-        del self._attempts[run, attempt].replicas[role, index]
+        del self._attempts[self._found(run, attempt)].replicas[role, index]
         self._changed.append(run)
 
     def silence(self, run: str, attempt: int, role: str, *, index: int, node: str) -> None:
@@ -148,25 +150,32 @@ class MemoryCluster:
 
     def alive(self, run: str) -> list[tuple[int, str, int]]:
         """Return (attempt, role, index) of every replica of this run that occupies a place now."""
-        for (name, _), attempt in self._attempts.items():
-            if name == run:
+        for ref, attempt in self._attempts.items():
+            if ref.run == run:
                 self._advance(attempt)
         return [
-            (number, *key)
-            for (name, number), attempt in sorted(self._attempts.items())
-            if name == run
+            (ref.number, *key)
+            for ref, attempt in sorted(self._attempts.items())
+            if ref.run == run
             for key, one in attempt.replicas.items()
             if one.seen.is_alive
         ]
 
     # -- simulation
 
+    def _attempt(self, ref: AttemptRef) -> _Attempt:
+        return self._attempts.setdefault(ref.within(self.namespace), _Attempt())
+
+    def _found(self, run: str, attempt: int) -> AttemptRef:
+        """Return the reference of an attempt in whichever namespace it is."""
+        return next(ref for ref in self._attempts if (ref.run, ref.number) == (run, attempt))
+
     def _answer(self) -> None:
         if not self.is_reachable:
             raise Unreachable("the cluster does not answer")
 
     def _set(self, run: str, attempt: int, role: str, *, index: int, **values: object) -> None:
-        one = self._attempts[run, attempt].replicas[role, index]
+        one = self._attempts[self._found(run, attempt)].replicas[role, index]
         one.seen = replace(one.seen, **values)  # type: ignore[arg-type]  # fields of ReplicaSeen
         self._changed.append(run)
 

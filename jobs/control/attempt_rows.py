@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from django.db import connection
+from django.db.models import F, OuterRef, Subquery
 
 from common.db import sql
 from credentials import services as credentials
@@ -53,6 +54,26 @@ def _secrets(job: Job) -> dict[str, int] | None:
     """Return the versions of the team's secrets that an attempt begins with, so that all its replicas get the same."""
     names = mounts(job.job_spec.team_secrets)
     return credentials.newest(names, team=job.team) if names else None
+
+
+# Of a job's newest attempt, for a query of jobs; None where an older process wrote no row.
+NEWEST_NAMESPACE = Subquery(
+    Attempt.objects.filter(job=OuterRef("pk"), number=OuterRef("attempt")).values("namespace")[:1]
+)
+
+
+def namespace(job: Job) -> str:
+    """Return the namespace of a job's newest attempt; empty where its row does not say."""
+    rows = Attempt.objects.filter(job=job, number=job.attempt)
+    return rows.values_list("namespace", flat=True).first() or ""
+
+
+def namespaces(cluster: str) -> set[str]:
+    """Return the namespaces in which attempts of a cluster last, by their rows."""
+    lasting = Attempt.objects.filter(
+        job__queue__cluster=cluster, job__phase__in=ON_CLUSTER, number=F("job__attempt")
+    ).exclude(namespace="")  # fmt: skip
+    return set(lasting.order_by().values_list("namespace", flat=True).distinct())
 
 
 def insert(*, job: int, run: str, attempt: int, launch: int, role: RoleView) -> None:

@@ -19,6 +19,7 @@ from common import faultpoints
 from common.errors import Unreachable
 from jobs.clusters import Cluster
 from jobs.core.agent_identity import AgentIdentity
+from jobs.core.attempt_ref import AttemptRef
 from jobs.core.batch import Item
 from jobs.core.lifecycle import Phase
 from jobs.core.verdict import ENDED, ReplicaSeen, ReplicaState, Seen
@@ -46,7 +47,7 @@ class ReadingState:
 
     failures: dict[str, int] = field(default_factory=dict)  # cluster -> consecutive ones; one alone pauses nothing
     paused: dict[str, float] = field(default_factory=dict)  # cluster -> when the pause ends, on the monotonic clock
-    complete: set[tuple[str, int, str, int, int]] = field(default_factory=set)  # ended replicas, read to the end
+    complete: set[tuple[AttemptRef, str, int, int]] = field(default_factory=set)  # ended replicas, read to the end
 
 
 remembered = ReadingState()
@@ -97,7 +98,7 @@ def _silent(held: Held, seen: Seen, *, now: datetime) -> Iterable[SilentReplica]
         rows = rows.filter(silent_rows(now))  # for a large gang whose agents report: none
     for row in rows if there else ():
         one = there.get((row.role, row.index, row.incarnation))
-        if one is None or (held.run, held.view.attempt, row.role, row.index, row.incarnation) in remembered.complete:
+        if one is None or (held.ref, row.role, row.index, row.incarnation) in remembered.complete:
             continue
         is_last = _goes(held, one)
         if is_silent(row, now) or (is_last and _is_cut_off(row, one)):
@@ -184,7 +185,7 @@ def _call(
 ) -> tuple[ContainerLogReader, bool]:
     reading = ContainerLogReader(row.own_positions)
     with faultpoints.around("cluster.read_log"):
-        is_end = cluster.read_log(held.run, held.view.attempt, one.place, since, reading.take)
+        is_end = cluster.read_log(held.ref, one.place, since, reading.take)
     return reading, is_end
 
 
@@ -213,7 +214,7 @@ def _remember(held: Held, one: SilentReplica, *, is_end: bool) -> None:
     if is_end and one.is_last and one.is_over:
         if len(remembered.complete) >= MOST_REMEMBERED:
             remembered.complete.clear()
-        remembered.complete.add((held.run, held.view.attempt, *one.place))
+        remembered.complete.add((held.ref, *one.place))
 
 
 def _is_paused(cluster: str) -> bool:

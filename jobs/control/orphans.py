@@ -14,10 +14,11 @@ from django.utils import timezone
 from common import faultpoints
 from common.errors import ClusterError
 from jobs import clusters
+from jobs.core.attempt_ref import AttemptRef
 from jobs.core.lifecycle import ON_CLUSTER, Phase
 from jobs.models import Job, RemovedJob
 
-from . import replica_status
+from . import attempt_rows, replica_status
 
 log = logging.getLogger(__name__)
 
@@ -31,36 +32,46 @@ def is_stray(attempt: int, *, current: int, phase: str) -> bool:
 
 
 def sweep_all() -> int:
-    """Sweep every cluster. A cluster that does not answer is skipped until the next turn."""
+    """Sweep every cluster, in its own namespace and in those of attempts that last in another one.
+
+    What does not answer is skipped until the next turn.
+    """
     count = 0
     for alias in settings.CLUSTERS:
-        try:
-            count += sweep(alias, now=timezone.now())
-        except (ClusterError, OSError) as error:
-            log.info("cluster %s: not swept: %s", alias, error)
+        for namespace in _namespaces(alias):
+            try:
+                count += sweep(alias, now=timezone.now(), namespace=namespace)
+            except (ClusterError, OSError) as error:
+                where = f", namespace {namespace}" if namespace else ""
+                log.info("cluster %s%s: not swept: %s", alias, where, error)
     return count
 
 
-def sweep(alias: str, *, now: datetime) -> int:
-    """End the stray attempts of one cluster. Return how many there were."""
+def _namespaces(alias: str) -> list[str]:
+    own = clusters.namespace_of(alias)
+    return ["", *sorted(attempt_rows.namespaces(alias) - {own})]
+
+
+def sweep(alias: str, *, now: datetime, namespace: str = "") -> int:
+    """End the stray attempts of one namespace of a cluster; empty: of its own. Return how many there were."""
     cluster = clusters.get(alias)
-    found = _strays(cluster.open_attempts(), now)[:MOST]
-    for job, attempt in found:
-        log.info("job %s: attempt %s lives again in cluster %s; it is ended", job.pk, attempt, alias)
+    found = _strays(cluster.open_attempts(namespace), now)[:MOST]
+    for job, ref in found:
+        log.info("job %s: attempt %s lives again in cluster %s; it is ended", job.pk, ref.number, alias)
         grace = job.job_spec.grace_seconds if isinstance(job, Job) else 0  # of a removed one nobody reads what it saves
         with faultpoints.around("strays.delete"):
-            cluster.delete(job.run, attempt, grace)
+            cluster.delete(ref, grace)
     return len(found)
 
 
-def _strays(there: Iterable[tuple[str, int]], now: datetime) -> list[tuple[Job | RemovedJob, int]]:
+def _strays(there: Iterable[AttemptRef], now: datetime) -> list[tuple[Job | RemovedJob, AttemptRef]]:
     """Runs without a job row are ignored: another installation may use the same cluster."""
     there = list(there)
-    ids = {replica_status.job_of(run) for run, _ in there}
+    ids = {replica_status.job_of(ref.run) for ref in there}
     rows = [*Job.objects.filter(pk__in=ids, phase_since__lt=now - SETTLED), *RemovedJob.objects.filter(pk__in=ids)]
     jobs = {job.run: job for job in rows}
     return [
-        (jobs[run], attempt)
-        for run, attempt in there
-        if run in jobs and is_stray(attempt, current=jobs[run].attempt, phase=jobs[run].phase)
+        (jobs[ref.run], ref)
+        for ref in there
+        if ref.run in jobs and is_stray(ref.number, current=jobs[ref.run].attempt, phase=jobs[ref.run].phase)
     ]

@@ -14,6 +14,7 @@ from common import faultpoints
 from common.errors import LeaseLost, Refused, Sealed, Unreachable
 from common.telemetry import measures, traces
 from jobs.clusters import Cluster, Expected
+from jobs.core.attempt_ref import AttemptRef
 from jobs.core.lifecycle import (
     ON_CLUSTER,
     STOP_TICK,
@@ -51,6 +52,12 @@ class Held:
     expected: Expected
     grace_seconds: int
     has_reports: bool = False  # agents reported what may change a verdict, of this attempt or an earlier one
+    namespace: str = ""  # of the attempt, as its row says
+
+    @property
+    def ref(self) -> AttemptRef:
+        """The job's newest attempt, as its cluster finds it."""
+        return AttemptRef(self.run, self.view.attempt, self.namespace)
 
 
 class Store(Protocol):
@@ -212,7 +219,7 @@ def observe(held: Held, cluster: Cluster) -> Seen:
     if held.view.phase not in ON_CLUSTER:
         return Seen()
     with faultpoints.around("cluster.observe"):
-        return cluster.observe(held.run, held.view.attempt, held.expected)
+        return cluster.observe(held.ref, held.expected)
 
 
 def converge(held: Held, *, step: Step, store: Store, cluster: Cluster, clock: Callable[[], datetime]) -> Held:
@@ -231,10 +238,10 @@ def converge(held: Held, *, step: Step, store: Store, cluster: Cluster, clock: C
         return store.record_applied(held, now=clock())
     if held.view.phase is Phase.STOPPING:
         with faultpoints.around("cluster.delete"):
-            cluster.delete(held.run, held.view.attempt, held.grace_seconds, is_now=step.is_now)
+            cluster.delete(held.ref, held.grace_seconds, is_now=step.is_now)
     elif step.end_replicas:
         with faultpoints.around("cluster.end_replicas"):
-            cluster.end_replicas(held.run, held.view.attempt, list(step.end_replicas), held.grace_seconds)
+            cluster.end_replicas(held.ref, list(step.end_replicas), held.grace_seconds)
     return held
 
 

@@ -37,6 +37,7 @@ from .reconciler import Held
 log = logging.getLogger(__name__)
 
 HAS_REPORTS = "has_reports"  # of agents, which no visit has judged yet
+NAMESPACE = "attempt_namespace"  # of the newest attempt; None if it has no row
 TROUBLE = "The cluster does not carry out a request, which is repeated: "
 
 
@@ -48,7 +49,7 @@ class DjangoStore:
             row = (
                 Job.objects.select_for_update(skip_locked=True, of=("self",), no_key=True)
                 .select_related("queue")
-                .annotate(**{HAS_REPORTS: Exists(unjudged(OuterRef("pk")))})
+                .annotate(**{HAS_REPORTS: Exists(unjudged(OuterRef("pk"))), NAMESPACE: attempt_rows.NEWEST_NAMESPACE})
                 .filter(pk=job)
                 .first()
             )
@@ -61,7 +62,7 @@ class DjangoStore:
             # if this process dies, the sweep finds the job when the lease expires
             row.next_reconcile_at = taken.expires_at
             row.save(update_fields=["lease_token", "lease_owner", "lease_expires_at", "next_reconcile_at"])
-            held = replace(_held(row), has_reports=getattr(row, HAS_REPORTS))
+            held = replace(_held(row, getattr(row, NAMESPACE) or ""), has_reports=getattr(row, HAS_REPORTS))
         lease_renewal.hold(held.job, held.token)
         return held
 
@@ -82,7 +83,8 @@ class DjangoStore:
                 doorbell.poke("jobs.schedule")
             if is_step and (job.is_finished or job.phase == Phase.RUNNING):
                 transaction.on_commit(lambda: _measure(job, now), robust=True)
-            found = _held(job)
+            is_new = job.attempt != held.view.attempt
+            found = _held(job, attempt_rows.namespace(job) if is_new else held.namespace)
         self.has_stepped |= is_step
         return found
 
@@ -121,7 +123,7 @@ class DjangoStore:
             problems := pods.refusals(job.queue, job.job_spec, job.template.content["template"] if job.template else {})
         ):
             raise Refused(str(problems[0]))
-        plan = plan_of(job, held.view.attempt)
+        plan = replace(plan_of(job, held.view.attempt), namespace=held.namespace)
         if is_new:
             return plan
         # replicas that existed before are not created again
@@ -176,10 +178,13 @@ def plan_of(job: Job, attempt: int) -> Plan:
     )  # fmt: skip
 
 
-def _held(job: Job) -> Held:
+def _held(job: Job, namespace: str) -> Held:
     spec = job.job_spec
     expected = [(role.name, index) for role in job.role_views for index in range(role.replicas)]
-    return Held(job.pk, job.lease_token, _view(job), job.queue.cluster, job.run, expected, spec.grace_seconds)
+    return Held(
+        job.pk, job.lease_token, _view(job), job.queue.cluster, job.run, expected, spec.grace_seconds,
+        namespace=namespace,
+    )  # fmt: skip
 
 
 def _view(job: Job) -> JobView:

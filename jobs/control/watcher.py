@@ -20,11 +20,12 @@ from common.telemetry import traces
 from jobs import clusters
 from jobs.core.verdict import ReplicaUpdate
 
-from . import replica_status
+from . import attempt_rows, replica_status
 
 log = logging.getLogger(__name__)
 
 PAUSE_SECONDS = 2.0  # before watching a failed cluster again
+NAMESPACES_SECONDS = 10.0  # before asking again in which namespaces attempts last
 AGAIN_SECONDS = 1.0  # before poking again a job whose replicas are all up by its rows
 
 
@@ -54,14 +55,20 @@ def follow(alias: str, stop: threading.Event) -> None:
 
 
 def write(alias: str, stop: threading.Event) -> None:
-    """Store replica status updates, if the cluster sends them by itself."""
+    """Store replica status updates, if the cluster sends them by itself.
+
+    Attempts of an earlier setting stay in its namespace, so the rows say what else is to be watched.
+    """
     cluster = clusters.get(alias)
     if isinstance(cluster, clusters.Watches):
-        writer = _writers.setdefault(alias, Writer())
+        writer, asked_at = _writers.setdefault(alias, Writer()), float("-inf")
         for updates in cluster.replica_updates():
             if stop.is_set():
                 return
             writer.take(updates)
+            if time.monotonic() > asked_at + NAMESPACES_SECONDS:
+                cluster.watch(attempt_rows.namespaces(alias))
+                asked_at = time.monotonic()
 
 
 class Writer:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from common.errors import InvalidSpec, Problem
 from queues.shape import ReplicaShape, merge
 
+from .attempt_ref import AttemptRef
 from .verdict import RoleView
 
 
@@ -148,6 +149,11 @@ class Plan:
     has_code: bool = True  # False: all of it is in the image, and no replica needs to fetch code
     incarnations: Mapping[tuple[str, int], int] = field(default_factory=dict)  # of places whose replica was replaced
     wanted: frozenset[tuple[str, int]] | None = None  # only these are to be created; None: all of them
+    namespace: str = ""  # where its objects are to be made (`AttemptRef`)
+
+    @property
+    def ref(self) -> AttemptRef:
+        return AttemptRef(self.run, self.attempt, self.namespace)
 
     def replicas(self) -> list[tuple[Role, int]]:
         """Return the replicas to be created."""

@@ -15,6 +15,7 @@ from agent.build import build
 from common.errors import Unreachable
 from jobs.clusters.kubernetes.adapter import KubernetesCluster
 from jobs.clusters.kubernetes.build import labels
+from jobs.core.attempt_ref import AttemptRef
 from jobs.core.plan import Host, Index, Plan, Port, Role
 from jobs.core.verdict import Seen
 from rig import programs
@@ -27,6 +28,7 @@ from tests.support.patience import until
 
 TOLERATIONS = [{"key": "kwok.x-k8s.io/node", "operator": "Exists"}]
 MERGE = {"Content-Type": "application/merge-patch+json"}
+REF = AttemptRef("7-abc", 1)  # what `plan` launches
 _numbers = count(1)
 
 
@@ -105,7 +107,7 @@ def expected(replicas: int = 2) -> list[tuple[str, int]]:
 
 
 def states(cluster: KubernetesCluster, replicas: int = 2, *, attempt: int = 1) -> list[str]:
-    return [one.state.value for one in cluster.observe("7-abc", attempt, expected(replicas)).replicas]
+    return [one.state.value for one in cluster.observe(AttemptRef("7-abc", attempt), expected(replicas)).replicas]
 
 
 def launch(cluster: KubernetesCluster, asked: Plan) -> None:
@@ -132,8 +134,8 @@ def end(cluster: KubernetesCluster, replicas: int = 2, *, attempt: int = 1, run:
 
     def gone() -> Seen | None:
         with contextlib.suppress(Unreachable):
-            cluster.delete(run, attempt, 3)
-        seen = cluster.observe(run, attempt, expected(replicas))
+            cluster.delete(AttemptRef(run, attempt), 3)
+        seen = cluster.observe(AttemptRef(run, attempt), expected(replicas))
         return seen if seen.is_sealed and not any(one.is_alive for one in seen.replicas) else None
 
     found = until(gone)

@@ -19,6 +19,7 @@ from jobs.clusters.local.adapter import NOW_SECONDS, LocalCluster
 from jobs.clusters.local.host import Host
 from jobs.clusters.memory import MemoryCluster
 from jobs.clusters.replica_file import child_env
+from jobs.core.attempt_ref import AttemptRef
 from jobs.core.plan import FirstRank, Index, Plan, Port, Role, numbered
 from jobs.core.plan import Host as HostOf
 from jobs.core.verdict import ReplicaState, Seen
@@ -27,6 +28,7 @@ from tests.support.builders import Clock
 from tests.support.patience import PATIENCE_SECONDS, until
 
 EXPECTED = [("worker", 0), ("worker", 1)]
+REF = AttemptRef("7-abc", 1)  # what `plan` launches
 SLEEP = ("sh", "-c", "echo up; sleep 60 & wait")
 
 
@@ -76,7 +78,7 @@ class Rig:
     fail: tuple[str, ...] = ("sh", "-c", "exit 3")
 
     def look(self, attempt: int = 1, *, expected: Expected = EXPECTED) -> Seen:
-        return self.cluster.observe("7-abc", attempt, expected)
+        return self.cluster.observe(AttemptRef("7-abc", attempt), expected)
 
     def until(
         self, what, attempt: int = 1, seconds: float = PATIENCE_SECONDS, *, expected: Expected = EXPECTED
@@ -94,7 +96,7 @@ class Rig:
 
     def end(self, attempt: int = 1, *, expected: Expected = EXPECTED) -> None:
         def gone(seen: Seen) -> bool:
-            self.cluster.delete("7-abc", attempt, 3)
+            self.cluster.delete(AttemptRef("7-abc", attempt), 3)
             return not any(one.is_alive for one in seen.replicas)
 
         self.until(gone, attempt, expected=expected)
@@ -179,7 +181,7 @@ def test_a_deleted_attempt_cannot_be_created_again(rig):
 
 
 def test_deleting_an_attempt_prevents_its_later_creation(rig):
-    rig.cluster.delete("7-abc", 1, 3)
+    rig.cluster.delete(REF, 3)
     assert rig.look().is_sealed
     with pytest.raises(Sealed):
         rig.cluster.apply(plan())
@@ -194,10 +196,10 @@ def test_immediate_delete_ends_a_running_grace_period(rig):
         rig.cluster.stop_seconds = 3600
     rig.cluster.apply(plan(*STUBBORN, grace_seconds=3600))
     rig.until(all_in("running"))
-    rig.cluster.delete("7-abc", 1, 3600)
+    rig.cluster.delete(REF, 3600)
 
     def is_gone(seen: Seen) -> bool:
-        rig.cluster.delete("7-abc", 1, 3600, is_now=True)
+        rig.cluster.delete(REF, 3600, is_now=True)
         return seen.is_sealed and not any(one.is_alive for one in seen.replicas)
 
     rig.until(is_gone)
@@ -224,7 +226,7 @@ def test_replacing_a_lost_replica_leaves_the_others_running(rig):
     rig.lose(1)
 
     def is_free(seen: Seen) -> bool:
-        rig.cluster.end_replicas("7-abc", 1, [("worker", 1)], 3)
+        rig.cluster.end_replicas(REF, [("worker", 1)], 3)
         return not seen.replicas[1].is_alive and seen.replicas[1].state in ("lost", "failed", "absent")
 
     assert rig.until(is_free).replicas[0].state == "running"
@@ -241,7 +243,7 @@ def test_apply_leaves_running_replicas_as_they_are(rig):
     rig.cluster.apply(plan())
     rig.until(all_in("running"))
     rig.lose(1)
-    rig.until(lambda seen: rig.cluster.end_replicas("7-abc", 1, [("worker", 1)], 3) or not seen.replicas[1].is_alive)
+    rig.until(lambda seen: rig.cluster.end_replicas(REF, [("worker", 1)], 3) or not seen.replicas[1].is_alive)
     rig.cluster.apply(anew())
     rig.until(all_in("running"))
     rig.cluster.apply(replace(anew(), wanted=frozenset({("worker", 0)})))  # it has nothing to create
@@ -252,7 +254,7 @@ def test_delete_ends_replacements_too(rig):
     rig.cluster.apply(plan())
     rig.until(all_in("running"))
     rig.lose(1)
-    rig.until(lambda seen: rig.cluster.end_replicas("7-abc", 1, [("worker", 1)], 3) or not seen.replicas[1].is_alive)
+    rig.until(lambda seen: rig.cluster.end_replicas(REF, [("worker", 1)], 3) or not seen.replicas[1].is_alive)
     rig.cluster.apply(anew())
     rig.until(all_in("running"))
     rig.end()
@@ -265,14 +267,28 @@ def test_delete_ends_replacements_too(rig):
 def test_open_attempts_are_listed_until_closed(rig):
     rig.cluster.apply(plan())
     rig.until(all_in("running"))
-    until(lambda: ("7-abc", 1) in rig.cluster.open_attempts())
+    until(lambda: AttemptRef("7-abc", 1, rig.cluster.namespace) in rig.cluster.open_attempts())
     rig.end()
 
     def is_closed() -> bool:
-        rig.cluster.delete("7-abc", 1, 3)
+        rig.cluster.delete(REF, 3)
         return rig.cluster.open_attempts() == []
 
     until(is_closed)
+
+
+def test_a_reference_without_a_namespace_is_of_the_clusters_own(rig):
+    """An attempt of an older release has no row that names it, and no other namespace was in use then."""
+    rig.cluster.apply(plan())
+    named = REF.within(rig.cluster.namespace)
+    rig.until(lambda seen: all_in("running")(rig.cluster.observe(named, EXPECTED)))
+    until(lambda: rig.cluster.open_attempts() == rig.cluster.open_attempts(rig.cluster.namespace) == [named])
+    rig.cluster.delete(named, 3)
+    rig.end()
+    with pytest.raises(Sealed):
+        rig.cluster.apply(plan())
+    with pytest.raises(Sealed):
+        rig.cluster.apply(replace(plan(), namespace=rig.cluster.namespace))
 
 
 def test_changes_name_the_job_that_changed(rig):
@@ -281,6 +297,22 @@ def test_changes_name_the_job_that_changed(rig):
     end = time.monotonic() + PATIENCE_SECONDS
     while next(changes) != "7-abc":
         assert time.monotonic() < end
+
+
+def test_an_attempt_stays_in_its_namespace_when_the_setting_changes(memory):
+    """With pods: tests/cluster/api/test_namespaces.py. The fake behaves likewise, for tests of what calls it."""
+    cluster, old = memory.cluster, REF.within("old")
+    cluster.namespace = "old"
+    cluster.apply(plan())
+    cluster.namespace = "new"
+    assert all_in("running")(cluster.observe(old, EXPECTED)) and all_in("absent")(memory.look())
+    assert (cluster.open_attempts("old"), cluster.open_attempts()) == ([old], [])
+    cluster.end_replicas(old, [("worker", 1)], 3)
+    cluster.delete(old, 3)
+    assert cluster.open_attempts("old") == [] and cluster.observe(old, EXPECTED).is_sealed
+    assert not memory.look().is_sealed
+    cluster.apply(plan(attempt=2))
+    assert cluster.open_attempts() == [AttemptRef("7-abc", 2, "new")]
 
 
 # -- behavior that only real processes can show
@@ -374,8 +406,8 @@ def test_each_replica_sees_its_own_gpu_and_no_live_attempt_shares_one(local, tmp
     assert seen_devices(local, "8-xyz") == ["0", "1"]
     until(
         lambda: (
-            restarted.delete("8-xyz", 1, 3)
-            or not any(one.is_alive for one in restarted.observe("8-xyz", 1, EXPECTED).replicas)
+            restarted.delete(AttemptRef("8-xyz", 1), 3)
+            or not any(one.is_alive for one in restarted.observe(AttemptRef("8-xyz", 1), EXPECTED).replicas)
         )
     )
     assert (tmp_path / "seen.0").read_text() == "0\n"
@@ -430,7 +462,7 @@ def test_an_ended_replica_keeps_neither_secrets_nor_its_token(local):
     assert secrets_below(local.cluster.root)
     local.until(all_in("succeeded"))
     local.end()
-    local.cluster.delete("7-abc", 1, 3)  # as the next sweep does if the last observation was too early
+    local.cluster.delete(REF, 3)  # as the next sweep does if the last observation was too early
     assert secrets_below(local.cluster.root) == []
     assert json.loads((local.cluster.root / "jobs/7-abc/1/worker-0/replica.json").read_text())["command"] == ["true"]
 
@@ -439,7 +471,7 @@ def test_a_job_that_removes_its_token_leaves_no_secret_behind(local):
     local.cluster.apply(replace(plan("sh", "-c", "rm ../token"), **HUSH))
     local.until(all_in("succeeded"))
     local.end()
-    local.cluster.delete("7-abc", 1, 3)
+    local.cluster.delete(REF, 3)
     assert secrets_below(local.cluster.root) == []
 
 
@@ -451,11 +483,11 @@ def test_secrets_are_kept_while_lines_remain_to_be_sent(local, control_plane):
     local.until(lambda seen: len(list((place / "spool").glob("*.batch"))) > 2)
     local.lose(0)
     local.until(lambda seen: seen.replicas[0].state is ReplicaState.LOST)
-    local.cluster.delete("7-abc", 1, 3)
+    local.cluster.delete(REF, 3)
     assert (place / "token").exists()  # needed to send the rest
     control_plane.up()
     local.end()
-    local.cluster.delete("7-abc", 1, 3)
+    local.cluster.delete(REF, 3)
     assert secrets_below(local.cluster.root) == []
 
 
@@ -506,7 +538,7 @@ def test_unsent_lines_of_a_killed_agent_are_sent_before_its_attempt_is_closed(lo
     os.kill(json.loads((place / "agent.json").read_text())["pid"], signal.SIGKILL)
     local.until(lambda seen: seen.replicas[0].state is ReplicaState.LOST)
     for _ in range(3):
-        local.cluster.delete("7-abc", 1, 3)
+        local.cluster.delete(REF, 3)
         assert local.look().replicas[0].is_alive  # it still has lines to send
     control_plane.up()
     local.end()
@@ -553,7 +585,7 @@ def test_the_lock_of_a_stopped_process_does_not_block_the_adapter(local, monkeyp
         fcntl.flock(lock, fcntl.LOCK_EX)
         with pytest.raises(Unreachable, match="held the attempt's lock"):
             local.cluster.apply(plan())
-        local.cluster.delete("7-abc", 1, 3)
+        local.cluster.delete(REF, 3)
         assert local.look().is_sealed
 
 
@@ -572,7 +604,7 @@ def test_an_agent_that_ignores_an_immediate_stop_is_killed(local):
     os.kill(json.loads((place / "agent.json").read_text())["pid"], signal.SIGSTOP)
     for name in ("stop_asked", "stop_now"):
         (place / name).write_text(str(time.time() - NOW_SECONDS - 1))
-    local.cluster.delete("7-abc", 1, 3600, is_now=True)
+    local.cluster.delete(REF, 3600, is_now=True)
     local.until(lambda seen: seen.replicas[0].state is ReplicaState.LOST)
     local.end()
     assert local.cluster.host.carriers("7-abc-1", "worker-0") == []
@@ -595,7 +627,7 @@ def test_a_stopped_agent_ends_within_its_grace(local):
     local.until(lambda _: Path(f"/proc/{agent}/stat").read_text().rpartition(")")[2].split()[0] == "T")
 
     def is_gone(seen: Seen) -> bool:
-        local.cluster.delete("7-abc", 1, 3600)
+        local.cluster.delete(REF, 3600)
         return not any(one.is_alive for one in seen.replicas)
 
     local.until(is_gone)

@@ -31,7 +31,7 @@ from jobs.clusters.local import drain, handed, host
 from jobs.clusters.local.adapter import LocalCluster
 from jobs.clusters.local.host import Host, Identity
 from jobs.core.verdict import ReplicaState
-from tests.contract.test_clusters import Rig, all_in, plan
+from tests.contract.test_clusters import REF, Rig, all_in, plan
 from tests.support.machine import need
 from tests.support.patience import until
 
@@ -218,7 +218,7 @@ def test_a_file_that_names_another_process_does_not_get_it_signalled(cluster):
         for name in ("spawned.json", "agent.json"):
             (place / name).unlink(missing_ok=True)
             (place / name).write_text(json.dumps({"pid": victim.pid, "started": started, "boot": boot}))
-        cluster.delete("7-abc", 1, 0)
+        cluster.delete(REF, 0)
         assert victim.poll() is None
         assert victim.pid not in [one.pid for one in living(cluster.root)]
     finally:
@@ -319,7 +319,7 @@ def owing(cluster, control_plane):
 
 
 def is_over(cluster) -> bool:
-    cluster.delete("7-abc", 1, 0)
+    cluster.delete(REF, 0)
     return not list((cluster.root / "active").iterdir())
 
 
@@ -426,8 +426,8 @@ def test_malformed_files_of_a_job_block_neither_its_end_nor_the_stop_of_muster(c
             else:
                 (place / name).write_text(text)
             assert list(living(cluster.root)) == []
-            cluster.observe("7-abc", 1, expected)
-            cluster.delete("7-abc", 1, 0)
+            cluster.observe(REF, expected)
+            cluster.delete(REF, 0)
             if text is None:
                 (place / name).rmdir()
 
@@ -436,7 +436,7 @@ def test_a_job_that_holds_the_lock_of_its_attempt_is_still_ended(cluster, monkey
     monkeypatch.setattr("jobs.clusters.local.adapter.LOCK_SECONDS", 0.1)
     cluster.apply(plan("sh", "-c", "exec 9>>../../lock; flock 9; touch $MUSTER_SHARED/held.$NUMBER; sleep 600"))
     until(lambda: list((cluster.root / "jobs/7-abc/shared").glob("held.*")))
-    cluster.delete("7-abc", 1, 0)
+    cluster.delete(REF, 0)
     assert {path.name for path in (cluster.root / "jobs/7-abc/1").glob("*.stop_asked")} == {
         "worker-0.stop_asked",
         "worker-1.stop_asked",

@@ -12,6 +12,7 @@ from jobs.clusters.local.adapter import LocalCluster
 from jobs.clusters.local.host import Identity
 from jobs.clusters.memory import MemoryCluster
 from jobs.clusters.replica_file import incarnation_of
+from jobs.core.attempt_ref import AttemptRef
 from tests.simulation.world import RUN, World
 
 
@@ -42,9 +43,9 @@ class MemoryWorld:
 class UnsealedMemoryCluster(MemoryCluster):
     """The memory cluster without the seal: an attempt can be created again after it was closed."""
 
-    def delete(self, run: str, attempt: int, grace_seconds: int, *, is_now: bool = False) -> None:
-        super().delete(run, attempt, grace_seconds, is_now=is_now)
-        self._attempts[run, attempt].is_sealed = False
+    def delete(self, ref: AttemptRef, grace_seconds: int, *, is_now: bool = False) -> None:
+        super().delete(ref, grace_seconds, is_now=is_now)
+        self._attempts[ref].is_sealed = False
 
 
 def memory(world: World) -> MemoryCluster:
@@ -143,9 +144,9 @@ class LocalWorld:
 
 
 class UnsealedLocalCluster(LocalCluster):
-    def delete(self, run: str, attempt: int, grace_seconds: int, *, is_now: bool = False) -> None:
-        super().delete(run, attempt, grace_seconds, is_now=is_now)
-        (self._attempt(run, attempt) / "sealed").unlink()
+    def delete(self, ref: AttemptRef, grace_seconds: int, *, is_now: bool = False) -> None:
+        super().delete(ref, grace_seconds, is_now=is_now)
+        (self._attempt(ref) / "sealed").unlink()
 
 
 def local(world: World) -> LocalCluster:

@@ -16,6 +16,7 @@ from common.errors import LeaseLost, Sealed, Unreachable
 from jobs.clusters import Expected
 from jobs.control.reconciler import Held, visit
 from jobs.core import lease as leases
+from jobs.core.attempt_ref import AttemptRef
 from jobs.core.lifecycle import (
     HOLDS_QUOTA,
     ON_CLUSTER,
@@ -142,17 +143,17 @@ class SimCluster:
     def apply(self, plan: Plan) -> None:
         self._travel(lambda: self.adapter.apply(plan))
 
-    def delete(self, run: str, attempt: int, grace_seconds: int, *, is_now: bool = False) -> None:
-        self._travel(lambda: self.adapter.delete(run, attempt, grace_seconds, is_now=is_now))
+    def delete(self, ref: AttemptRef, grace_seconds: int, *, is_now: bool = False) -> None:
+        self._travel(lambda: self.adapter.delete(ref, grace_seconds, is_now=is_now))
 
-    def end_replicas(self, run: str, attempt: int, places: Expected, grace_seconds: int) -> None:
-        self._travel(lambda: self.adapter.end_replicas(run, attempt, places, grace_seconds))
+    def end_replicas(self, ref: AttemptRef, places: Expected, grace_seconds: int) -> None:
+        self._travel(lambda: self.adapter.end_replicas(ref, places, grace_seconds))
 
-    def observe(self, run: str, attempt: int, expected: Expected) -> Seen:
+    def observe(self, ref: AttemptRef, expected: Expected) -> Seen:
         self.world.switch()
         if self.world.is_cut:
             raise Unreachable("sim")
-        seen = self.world.picture(attempt)
+        seen = self.world.picture(ref.number)
         self.world.switch()
         return seen
 
@@ -347,7 +348,7 @@ class World:
         if attempts and self.row.view.phase not in HOLDS_QUOTA:
             raise Violation(f"attempt {attempts[0]} lives while the job is {self.row.view.phase}")
         for attempt in range(1, self.row.view.attempt + 1):
-            seen = self.adapter.observe(RUN, attempt, expected(self.roles))
+            seen = self.adapter.observe(AttemptRef(RUN, attempt), expected(self.roles))
             self.pictures.setdefault(attempt, []).append((self.seconds, seen))
             completing = {role.name for role in self.roles if role.completes}
             if all(one.state == "succeeded" for one in seen.replicas if one.role in completing):

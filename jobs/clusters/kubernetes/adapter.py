@@ -5,18 +5,19 @@ API server, because quota and verdicts depend on it, and because it is rare.
 """
 
 import asyncio
-import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from common import faultpoints
 from common.errors import Unreachable
 from jobs.clusters import Checked, Expected, Placement
+from jobs.core.attempt_ref import AttemptRef
 from jobs.core.plan import Plan, Role
 from jobs.core.verdict import ReplicaUpdate, Seen
 from queues.shape import ReplicaShape
@@ -32,8 +33,7 @@ from .facts.pods import AttemptObjects, Owner, read_owner, read_pod
 from .facts.sizes import Size, read_size
 from .launch import LAUNCH_SECONDS, AttemptLauncher
 from .teardown import END_SECONDS, end, end_replicas
-from .watch.cache import Key
-from .watch.informers import FRESH_SECONDS, View, owner_key, pod_key
+from .watch.informers import FRESH_SECONDS, ClusterView
 from .watch.nodes import read_node
 
 AGENT = Path(__file__).resolve().parents[3] / "agent" / "agent.pyz"
@@ -57,7 +57,7 @@ class DeletionRequest(NamedTuple):
     is_now: bool = False  # without the grace period
 
 
-class KubernetesCluster(View):
+class KubernetesCluster(ClusterView):
     """The Kubernetes adapter. OPTIONS are described in docs/kubernetes.md."""
 
     MOUNTS = HAS_LOGS = HAS_NODES = SEPARATES = FINDS_BY_NAME = MAKES_PODS = True
@@ -68,8 +68,9 @@ class KubernetesCluster(View):
         super().__init__(Api(access), site, clock=clock)
         self.control_url, self.namespace = site.control_url, site.namespace
         self._agent_file = agent
-        self.launcher: AttemptLauncher | None = None
-        self._asked: dict[Key, DeletionRequest] = {}
+        self.launchers: dict[str, AttemptLauncher] = {}  # by namespace
+        self._launching = threading.Lock()
+        self._asked: dict[AttemptRef, DeletionRequest] = {}
         self._looked: tuple[AttemptObjects, float] | None = None
         self._sizes: tuple[Size, ...] = ()
         self._sized_at, self._sizing = 0.0, threading.Lock()
@@ -77,34 +78,34 @@ class KubernetesCluster(View):
     # -- the port
 
     def apply(self, plan: Plan) -> str:
-        self.start_watching()
+        self.view(plan.namespace)
         return client.run(self._launch(plan), LAUNCH_SECONDS + LAST_SECONDS)
 
-    def observe(self, run: str, attempt: int, expected: Expected) -> Seen:
-        self.start_watching()
-        client.run(self._catch_up(), CALL_SECONDS)
-        known = self.known(run, attempt)
+    def observe(self, ref: AttemptRef, expected: Expected) -> Seen:
+        view, ref = self.view(ref.namespace), ref.within(self.namespace)
+        client.run(view.catch_up(), CALL_SECONDS)
+        known = view.known(ref)
         if known is None or not (known[0].is_any_alive or self._shows_deletion(known)):
-            known = client.run(self._look(run, attempt), LOOK_SECONDS)
+            known = client.run(self._look(ref), LOOK_SECONDS)
         found, at = known
         return Seen(
             found.replicas(expected), as_of=datetime.fromtimestamp(at, UTC),
             is_sealed=found.is_sealed and not found.is_any_alive,
         )  # fmt: skip
 
-    def delete(self, run: str, attempt: int, grace_seconds: int, *, is_now: bool = False) -> None:
-        self.start_watching()
-        client.run(self._end(run, attempt, grace_seconds, is_now=is_now), END_SECONDS + LAST_SECONDS)
+    def delete(self, ref: AttemptRef, grace_seconds: int, *, is_now: bool = False) -> None:
+        client.run(self._end(ref.within(self.namespace), grace_seconds, is_now=is_now), END_SECONDS + LAST_SECONDS)
 
-    def end_replicas(self, run: str, attempt: int, places: Expected, grace_seconds: int) -> None:
-        self.start_watching()
-        client.run(self._end_replicas(run, attempt, places, grace_seconds), END_SECONDS + LAST_SECONDS)
+    def end_replicas(self, ref: AttemptRef, places: Expected, grace_seconds: int) -> None:
+        ending = self._end_replicas(ref.within(self.namespace), places, grace_seconds)
+        client.run(ending, END_SECONDS + LAST_SECONDS)
 
     def read_log(
-        self, run: str, attempt: int, place: tuple[str, int, int], since: float | None, take: Callable[[bytes], bool]
+        self, ref: AttemptRef, place: tuple[str, int, int], since: float | None, take: Callable[[bytes], bool]
     ) -> bool:
-        pod = next((one for one in self.pods.of((run, attempt)) if one.spot == place), None)
-        path = f"{self.path}/pods/{pod.name if pod else labels.pod(run, attempt, *place)}/log"
+        view = self.view(ref.namespace)
+        pod = next((one for one in view.drawn(ref).pods if one.spot == place), None)
+        path = f"{view.path}/pods/{pod.name if pod else labels.pod(ref.run, ref.number, *place)}/log"
         reading = pod_logs.read(
             self.api, path, since=since, take=take, is_restarted=pod is not None and pod.is_restarted
         )
@@ -122,18 +123,16 @@ class KubernetesCluster(View):
     def shape(self) -> ReplicaShape:
         return self.site.shape
 
-    def open_attempts(self) -> list[tuple[str, int]]:
-        self.start_watching()
-        client.run(self._catch_up(), CALL_SECONDS)
-        if min(self.pods.as_of or 0.0, self.owners.as_of or 0.0) < self._clock() - FRESH_SECONDS:
-            raise Unreachable("the watch has been silent for too long")
-        keys = {owner_key(one) for one in self.owners.everything()} | {pod_key(one) for one in self.pods.everything()}
-        pictures = (self._drawn(run, attempt) for run, attempt in sorted(keys))
-        return [(one.run, one.number) for one in pictures if one.has_live_owner or one.is_any_alive]
+    def open_attempts(self, namespace: str = "") -> list[AttemptRef]:
+        view = self.view(namespace)
+        client.run(view.catch_up(), CALL_SECONDS)
+        if view.as_of < self._clock() - FRESH_SECONDS:
+            raise Unreachable(f"the watch of namespace {view.namespace} has been silent for too long")
+        return [one.ref for one in view.attempts() if one.has_live_owner or one.is_any_alive]
 
     def changes(self) -> Iterator[str]:
         self.queue.is_asked_for_runs = True
-        self.start_watching()
+        self.view()
         tidied = self._clock()
         while True:
             yield from self.queue.take_runs(IDLE_SECONDS)
@@ -145,38 +144,51 @@ class KubernetesCluster(View):
     def replica_updates(self) -> Iterator[list[ReplicaUpdate]]:
         """Yield replica changes for the writer of rows; `changes` then omits runs that need no visit."""
         self.queue.is_asked_for_pods = True
-        self.start_watching()
-        for pod in self.pods.everything():  # cached before this reader existed
-            self.queue.pod(pod_key(pod), pod)
+        self.view()
+        for view in self.views():  # cached before this reader existed
+            view.queue_all()
         while True:
             taken = self.queue.take_pods(IDLE_SECONDS)
-            yield [one for key, pods in taken.items() for one in self._updates(key, tuple(pods.values()))]
+            yield [
+                one
+                for ref, pods in taken.items()
+                for one in self.view(ref.namespace).updates(ref, tuple(pods.values()))
+            ]
+
+    def watch(self, namespaces: Collection[str]) -> None:
+        for namespace in namespaces:
+            self.view(namespace)
 
     def tidy(self) -> int:
         """Remove tombstones that are older than every call they guard against. Return how many."""
         limit = (datetime.fromtimestamp(self._clock(), UTC) - timedelta(seconds=TOMBSTONE_SECONDS)).isoformat()
-        old = [one for one in self.owners.everything() if one.is_sealed and one.created_at[:19] < limit[:19]]
-        for one in old:
+        old = [
+            (view, one)
+            for view in self.views()
+            for one in view.owners.everything()
+            if one.is_sealed and one.created_at[:19] < limit[:19]
+        ]
+        for view, one in old:
             body = {"preconditions": {"uid": one.uid}}
             with faultpoints.around("kube.tidy"):
-                client.run(self.api.call("DELETE", f"{self.path}/services/{one.name}", body=body), CALL_SECONDS)
+                client.run(self.api.call("DELETE", f"{view.path}/services/{one.name}", body=body), CALL_SECONDS)
         return len(old)
 
     def watch_ages(self) -> dict[str, float]:
         """Return how many seconds ago the API server last sent something, for each resource that is watched.
 
-        Before it sent anything, the age counts from the start of the watch: it may be away from the beginning.
+        Before it sent anything, the age counts from the start of the watch: it may be away from the beginning. Of several
+        namespaces the oldest counts.
         """
-        if self._watching_pid != os.getpid():
-            return {}
-        seen = {"pods": self.pods.as_of, "services": self.owners.as_of}
-        now, since = self._clock(), self._watching_since
-        return {name: max(0.0, now - (since if at is None else at)) for name, at in seen.items()}
+        now, ages = self._clock(), dict[str, float]()
+        for view in self.views():
+            for name, at in (("pods", view.pods.as_of), ("services", view.owners.as_of)):
+                ages[name] = max(ages.get(name, 0.0), now - (view.began_at if at is None else at))
+        return ages
 
     def close(self) -> None:
         """Stop watching. Not needed in a process that exits."""
-        for one in self._following:
-            one.cancel()
+        self.stop_watching()
         client.run(self.api.close(), CALL_SECONDS)
 
     # -- looking
@@ -197,47 +209,48 @@ class KubernetesCluster(View):
         answer = await self.api.call("GET", "api/v1/nodes", params=fresh_enough, seconds=SIZES_CALL_SECONDS)
         return tuple(read_size(one) for one in answer.body.get("items") or ()) if answer.is_good else ()
 
-    async def _look(self, run: str, attempt: int) -> tuple[AttemptObjects, float]:
+    async def _look(self, ref: AttemptRef) -> tuple[AttemptObjects, float]:
         """Return the attempt as the server has it now, and when it was requested."""
-        at = self._clock()
-        known = self.known(run, attempt)
+        at, view = self._clock(), self.view(ref.namespace)
+        known = view.known(ref)
         # A cached owner exists, or was just deleted with its pods: either way the pods are listed.
-        owner = (known[0].owner if known else None) or await self._owner(run, attempt)
+        owner = (known[0].owner if known else None) or await self._owner(ref)
         if owner is None and known is not None:  # never begun: nothing to list
-            return AttemptObjects(run, attempt, None, known[0].pods, known[0].gone), known[1]
-        wanted = {"labelSelector": labels.selector(labels.of_attempt(run, attempt))}
+            return AttemptObjects(ref, None, known[0].pods, known[0].gone), known[1]
+        wanted = {"labelSelector": labels.selector(labels.of_attempt(ref.run, ref.number))}
         with faultpoints.around("kube.look"):
-            answer = await self.api.call("GET", f"{self.path}/pods", params=wanted)
+            answer = await self.api.call("GET", f"{view.path}/pods", params=wanted)
         body = need(answer, "the pods of the attempt")
         pods = tuple(pod for one in body.get("items") or [] if (pod := read_pod(one)) is not None)
-        self._looked = self._with_reports(AttemptObjects(run, attempt, owner, pods, self.pods.gone((run, attempt)))), at
+        self._looked = view.with_reports(AttemptObjects(ref, owner, pods, view.drawn(ref).gone)), at
         return self._looked
 
-    async def _owner(self, run: str, attempt: int) -> Owner | None:
-        name = labels.service(run, attempt)
+    async def _owner(self, ref: AttemptRef) -> Owner | None:
+        name = labels.service(ref.run, ref.number)
         with faultpoints.around("kube.look"):
-            answer = await self.api.call("GET", f"{self.path}/services/{name}")
+            answer = await self.api.call("GET", f"{self.view(ref.namespace).path}/services/{name}")
         return None if answer.status == 404 else read_owner(need(answer, f"Service {name}"))
 
-    async def _end(self, run: str, attempt: int, grace_seconds: int, *, is_now: bool = False) -> None:
-        known = self.known(run, attempt)
+    async def _end(self, ref: AttemptRef, grace_seconds: int, *, is_now: bool = False) -> None:
+        view = self.view(ref.namespace)
+        known = view.known(ref)
         if known is None or not known[0].has_live_owner or not (known[0].is_any_alive or self._shows_deletion(known)):
-            known = self._just_seen(run, attempt) or await self._look(run, attempt)
+            known = self._just_seen(ref) or await self._look(ref)
         found = replace(known[0], lost=await self._confirmed(known[0].lost))
         self._looked = None
         began = self._clock()
-        asked = self._asked.get((run, attempt))
+        asked = self._asked.get(ref)
         is_recent = asked is not None and began < asked.answered + ASKED_SECONDS
         is_asked = is_recent and asked is not None and asked.is_now >= is_now
         tombstone = await end(
-            found, api=self.api, path=self.path, grace_seconds=grace_seconds, is_asked=is_asked, is_now=is_now
+            found, api=self.api, path=view.path, grace_seconds=grace_seconds, is_asked=is_asked, is_now=is_now
         )  # fmt: skip
         if not is_asked and found.is_any_alive:
             now = self._clock()
             kept = {key: one for key, one in self._asked.items() if now < one.answered + TOMBSTONE_SECONDS}
-            self._asked = {**kept, (run, attempt): DeletionRequest(began, now, is_now)}
+            self._asked = {**kept, ref: DeletionRequest(began, now, is_now)}
         if tombstone is not None:
-            self.owners.put(tombstone)
+            view.owners.put(tombstone)
 
     def _shows_deletion(self, known: tuple[AttemptObjects, float]) -> bool:
         """True if we deleted every pod of this attempt and the cached view is newer than that request.
@@ -246,22 +259,23 @@ class KubernetesCluster(View):
         be deleted; they are looked up once the name is closed.
         """
         found, at = known
-        asked = self._asked.get((found.run, found.number))
+        asked = self._asked.get(found.ref)
         return found.has_live_owner and asked is not None and at > asked.began
 
-    def _just_seen(self, run: str, attempt: int) -> tuple[AttemptObjects, float] | None:
+    def _just_seen(self, ref: AttemptRef) -> tuple[AttemptObjects, float] | None:
         """Return the observation that the same visit began with, or None.
 
         It may be reused: pods created since belong to an owner that is about to be deleted.
         """
         found = self._looked
-        is_it = found is not None and (found[0].run, found[0].number) == (run, attempt)
+        is_it = found is not None and found[0].ref == ref
         return found if found and is_it and found[1] > self._clock() - VISIT_SECONDS else None
 
-    async def _end_replicas(self, run: str, attempt: int, places: Expected, grace_seconds: int) -> None:
-        known = self.known(run, attempt) or await self._look(run, attempt)
+    async def _end_replicas(self, ref: AttemptRef, places: Expected, grace_seconds: int) -> None:
+        view = self.view(ref.namespace)
+        known = view.known(ref) or await self._look(ref)
         found = replace(known[0], lost=await self._confirmed(known[0].lost))
-        await end_replicas(found, places, api=self.api, path=self.path, grace_seconds=grace_seconds)
+        await end_replicas(found, places, api=self.api, path=view.path, grace_seconds=grace_seconds)
 
     async def _confirmed(self, lost: Mapping[str, str]) -> Mapping[str, str]:
         answers = await asyncio.gather(*(self._is_lost(name) for name in lost))
@@ -279,37 +293,40 @@ class KubernetesCluster(View):
     # -- creating
 
     async def _launch(self, plan: Plan) -> str:
-        launcher = self._launching()
+        launcher = self._launcher(plan.ref.within(self.namespace).namespace)
         await self._need_alone(plan)
         return await launcher.launch(plan)
 
     async def _check(self, plan: Plan) -> Checked:
-        return await self._launching().check(plan)
+        return await self._launcher(self.namespace).check(plan)
 
     async def _need_alone(self, plan: Plan) -> None:
-        """Raise Unreachable, and end them, if earlier attempts of the run are alive.
+        """Raise Unreachable, and end them, if earlier attempts of the run are alive, in any namespace that is in use.
 
         They were closed before this one was begun, but a cluster restored to an older state has them back.
         """
-        earlier = (self._drawn(plan.run, number) for number in range(1, plan.attempt))
-        for number in [one.number for one in earlier if one.is_any_alive]:
-            found, _ = await self._look(plan.run, number)
+        earlier = [AttemptRef(plan.run, number) for number in range(1, plan.attempt)]
+        drawn = [view.drawn(ref) for view in self.views() for ref in earlier]
+        for ref in [one.ref for one in drawn if one.is_any_alive]:
+            found, _ = await self._look(ref)
             if found.is_any_alive:
-                await self._end(plan.run, number, plan.grace_seconds)
-                raise Unreachable(f"attempt {number} of {plan.run} lives again; it is ended first")
+                await self._end(ref, plan.grace_seconds)
+                raise Unreachable(f"attempt {ref.number} of {ref.run} lives again; it is ended first")
 
-    def _launching(self) -> AttemptLauncher:
-        with self._lock:
-            if self.launcher is None:
+    def _launcher(self, namespace: str) -> AttemptLauncher:
+        with self._launching:
+            if namespace not in self.launchers:
                 try:
                     agent = manifests.agent_config(self._agent_file.read_bytes(), START.read_bytes())
                 except OSError as error:
                     raise Unreachable(f"the agent is missing: {error}; build it with python -m agent.build") from error
-                self.launcher = AttemptLauncher(self.api, self.site, agent, self._created)
-            return self.launcher
+                site = replace(self.site, namespace=namespace)
+                created = partial(self._created, namespace)
+                self.launchers[namespace] = AttemptLauncher(self.api, site, agent, created)
+            return self.launchers[namespace]
 
-    def _created(self, thing: Any) -> None:
+    def _created(self, namespace: str, thing: Any) -> None:
         """Cache a pod we created ourselves at once, without waiting for the watch."""
         pod = read_pod(thing)
         if pod is not None:
-            self.pods.put(pod)
+            self.view(namespace).pods.put(pod)

@@ -79,7 +79,7 @@ async def _delete_all(attempt: AttemptObjects, *, api: Api, path: str, seconds: 
     assert attempt.owner is not None
     if len(attempt.ours) > MANY_NAMES:
         await _keep_names(attempt.owner, api=api, path=path)
-    mine = {**labels.of_attempt(attempt.run, attempt.number), labels.OWNER: attempt.owner.uid}
+    mine = {**labels.of_attempt(attempt.ref.run, attempt.ref.number), labels.OWNER: attempt.owner.uid}
     params = {"labelSelector": labels.selector(mine)}
     body = _options(seconds)
     brief = f"{METADATA_LIST},{JSON}"  # the answer contains everything it deletes
@@ -92,7 +92,7 @@ async def _delete_all(attempt: AttemptObjects, *, api: Api, path: str, seconds: 
 
 async def _delete_meshes(attempt: AttemptObjects, *, api: Api, path: str) -> None:
     """Delete the attempt's MonarchMeshes, or they replace each pod that is deleted. 404: the operator was uninstalled."""
-    params = {"labelSelector": labels.selector(labels.of_attempt(attempt.run, attempt.number))}
+    params = {"labelSelector": labels.selector(labels.of_attempt(attempt.ref.run, attempt.ref.number))}
     body = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
     with faultpoints.around("mesh.delete"):
         answer = await api.call(
@@ -135,11 +135,12 @@ async def _close(attempt: AttemptObjects, *, api: Api, path: str) -> Owner | Non
     """Create the tombstone. If the name is still taken, the attempt is not closed yet; the next read shows by what."""
     if attempt.is_sealed:
         return None
+    tombstone = manifests.tombstone(attempt.ref.run, attempt.ref.number)
     with faultpoints.around("kube.close"):
-        answer = await api.call("POST", f"{path}/services", body=manifests.tombstone(attempt.run, attempt.number))
+        answer = await api.call("POST", f"{path}/services", body=tombstone)
     if answer.is_there_already:
         return None
-    return read_owner(need(answer, f"closing attempt {attempt.number}"))
+    return read_owner(need(answer, f"closing attempt {attempt.ref.number}"))
 
 
 def _need_gone(answer: ApiAnswer, what: str) -> None:

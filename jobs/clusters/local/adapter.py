@@ -22,6 +22,7 @@ from common.machine.job_user import JobUser, can_run
 from common.machine.memory import Memory, memory
 from jobs.clusters import Expected, Placement, Room
 from jobs.clusters.replica_file import LOOPBACK, describe, incarnation_of, mark, place_name, ports_needed
+from jobs.core.attempt_ref import AttemptRef
 from jobs.core.plan import Plan, Role
 from jobs.core.verdict import ENDED, ReplicaSeen, ReplicaState, Seen
 from queues.shape import ReplicaShape
@@ -81,7 +82,7 @@ class LocalCluster:
 
     def apply(self, plan: Plan) -> None:
         self.prepare()
-        folder = self._attempt(plan.run, plan.attempt)
+        folder = self._attempt(plan.ref)
         with self._locked(folder):
             user = self._user_of(folder)
             if handed.is_there(folder / "sealed"):
@@ -101,32 +102,30 @@ class LocalCluster:
                     here = {"env": env, "shared": str(shared), "cache": str(self.root / "cache")}
                     token = plan.secrets.get(place_name(role.name, index), "")
                     self._spawn(place, {**config, **here}, token, user=user)
-        self._active(plan.run, plan.attempt).touch()
+        self._active(plan.ref).touch()
 
-    def observe(self, run: str, attempt: int, expected: Expected) -> Seen:
+    def observe(self, ref: AttemptRef, expected: Expected) -> Seen:
         now = datetime.fromtimestamp(self.clock(), UTC)
-        folder = self._attempt(run, attempt)
+        folder, carried = self._attempt(ref), mark(ref.run, ref.number)
         try:
             newest = _newest(folder)
             replicas = tuple(
-                self._look(
-                    folder, mark(run, attempt), role, index=index, incarnation=newest.get(place_name(role, index), 0)
-                )
+                self._look(folder, carried, role, index=index, incarnation=newest.get(place_name(role, index), 0))
                 for role, index in expected
             )
             return Seen(replicas, as_of=now, is_sealed=handed.is_there(folder / "sealed"))
         except OSError as error:
             raise Unreachable(f"cannot read {folder.name}: {error.strerror}") from error
 
-    def delete(self, run: str, attempt: int, grace_seconds: int, *, is_now: bool = False) -> None:
-        folder = self._attempt(run, attempt)
+    def delete(self, ref: AttemptRef, grace_seconds: int, *, is_now: bool = False) -> None:
+        folder, carried = self._attempt(ref), mark(ref.run, ref.number)
         if not handed.is_there(folder / "sealed"):
             self._seal(folder)
         places = trees.folders(folder)
         for place in places:
-            self._end(place, mark(run, attempt), grace_seconds, is_now=is_now)
-        if not any(self._is_alive(place, mark(run, attempt)) for place in places):
-            self._active(run, attempt).unlink(missing_ok=True)
+            self._end(place, carried, grace_seconds, is_now=is_now)
+        if not any(self._is_alive(place, carried) for place in places):
+            self._active(ref).unlink(missing_ok=True)
 
     def _seal(self, folder: Path) -> None:
         """Seal the attempt under the lock, so that no replica can be started behind it.
@@ -140,12 +139,12 @@ class LocalCluster:
             with faultpoints.around("local.seal"):
                 (folder / "sealed").touch()
 
-    def end_replicas(self, run: str, attempt: int, places: Expected, grace_seconds: int) -> None:
-        folder = self._attempt(run, attempt)
+    def end_replicas(self, ref: AttemptRef, places: Expected, grace_seconds: int) -> None:
+        folder = self._attempt(ref)
         newest = _newest(folder)
         for role, index in places:
             place = folder / place_name(role, index, newest.get(place_name(role, index), 0))
-            self._end(place, mark(run, attempt), grace_seconds)
+            self._end(place, mark(ref.run, ref.number), grace_seconds)
 
     def placement(self, roles: Sequence[Role], *, resource: str, node_slots: int) -> Placement:
         there = len(self.inventory()) if resource == devices.RESOURCE else 0
@@ -163,9 +162,8 @@ class LocalCluster:
         there = self.memory()
         return Room(max(1, min(there.total // each, SLOTS_PER_CORE * (os.cpu_count() or 1))), there.available // each)
 
-    def open_attempts(self) -> list[tuple[str, int]]:
-        named = (name.rpartition("-") for name in self._open_attempts())
-        return [(run, int(attempt)) for run, _, attempt in named]
+    def open_attempts(self, namespace: str = "") -> list[AttemptRef]:
+        return [_named(name) for name in self._open_attempts()]
 
     def changes(self) -> Iterator[str]:
         """Yield runs that changed, by polling the few open attempts: a killed agent sends no message."""
@@ -216,7 +214,7 @@ class LocalCluster:
         run, _, number = attempt.rpartition("-")
         if not run or not number.isdecimal():
             return True
-        folder = self._attempt(run, int(number))
+        folder = self._attempt(_named(attempt))
         if not folder.exists():
             return True
         places = trees.folders(folder)
@@ -345,21 +343,21 @@ class LocalCluster:
             is_attempt = attempt.name.isdecimal()  # else a job's own folder
             if not is_attempt or not handed.is_there(attempt / "sealed"):
                 continue
-            run, number = attempt.parent.name, int(attempt.name)
+            ref = AttemptRef(attempt.parent.name, int(attempt.name))
             for place in trees.folders(attempt):
-                is_left = handed.is_there(place / "token") and not self._active(run, number).exists()
-                if is_left and not self._is_alive(place, mark(run, number)):
+                is_left = handed.is_there(place / "token") and not self._active(ref).exists()
+                if is_left and not self._is_alive(place, mark(ref.run, ref.number)):
                     forget_secrets(place)
 
     # -- files
 
-    def _attempt(self, run: str, attempt: int) -> Path:
-        return self.root / "jobs" / run / str(attempt)
+    def _attempt(self, ref: AttemptRef) -> Path:
+        return self.root / "jobs" / ref.run / str(ref.number)
 
-    def _active(self, run: str, attempt: int) -> Path:
+    def _active(self, ref: AttemptRef) -> Path:
         folder = self.root / "active"
         folder.mkdir(parents=True, exist_ok=True)
-        return folder / f"{run}-{attempt}"
+        return folder / mark(ref.run, ref.number)
 
     def _open_attempts(self) -> list[str]:
         try:
@@ -368,8 +366,7 @@ class LocalCluster:
             return []
 
     def _fingerprint(self, name: str) -> object:
-        run, _, attempt = name.rpartition("-")
-        folder = self._attempt(run, int(attempt))
+        folder = self._attempt(_named(name))
         places = [place for place in trees.folders(folder) if handed.is_there(place / "replica.json")]
         return tuple((place.name, _status(place).get("state"), self._is_alive(place, name)) for place in places)
 
@@ -397,6 +394,12 @@ class LocalCluster:
                 os.fchown(lock.fileno(), self.user.uid, self.user.gid)
             _lock_soon(lock.fileno())
             yield
+
+
+def _named(name: str) -> AttemptRef:
+    """Return the attempt of this name, which is that of its mark."""
+    run, _, number = name.rpartition("-")
+    return AttemptRef(run, int(number))
 
 
 def _given(folder: Path, user: JobUser | None) -> Path:

@@ -103,7 +103,7 @@ def test_the_watch_removes_the_tombstone_of_a_finished_job_after_its_time(place,
     until(lambda: next(following) == "")
     services.cancel(job=job, by=people.owner)
     life.until(job, Phase.CANCELLED)
-    until(lambda: [one.is_sealed for one in life.cluster.owners.everything()] == [True])
+    until(lambda: [one.is_sealed for one in life.cluster.view().owners.everything()] == [True])
     life.ahead = 1800
     until(lambda: next(following) == "")
     assert len(place.admin.get(place.path("services")).json()["items"]) == 1

@@ -6,6 +6,7 @@ from tests.cluster.conftest import pod_name
 from tests.contract.test_clusters import (
     Rig,
     test_a_deleted_attempt_cannot_be_created_again,
+    test_a_reference_without_a_namespace_is_of_the_clusters_own,
     test_apply_is_idempotent,
     test_apply_leaves_running_replicas_as_they_are,
     test_attempts_of_one_job_are_independent,
@@ -24,6 +25,7 @@ from tests.contract.test_clusters import (
 
 __all__ = [
     "test_a_deleted_attempt_cannot_be_created_again",
+    "test_a_reference_without_a_namespace_is_of_the_clusters_own",
     "test_apply_is_idempotent",
     "test_apply_leaves_running_replicas_as_they_are",
     "test_attempts_of_one_job_are_independent",

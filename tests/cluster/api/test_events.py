@@ -8,7 +8,7 @@ from jobs.clusters.kubernetes.facts.events import PodTrouble, explain, read_trou
 from jobs.clusters.kubernetes.facts.pods import AttemptObjects, read_pod
 from tests.cluster.conftest import expected, plan, pod_name, states
 from tests.support.patience import until
-from tests.unit.clusters.kubernetes.test_pods import ABSURD, OWNER, thing, waiting
+from tests.unit.clusters.kubernetes.test_pods import ABSURD, OWNER, REF, thing, waiting
 
 CLAIMS = {"job": "scratch", "volume-0": "data"}
 
@@ -45,7 +45,7 @@ def test_the_runtimes_message_is_kept_during_image_pull_backoff():
     (status,) = waiting("ImagePullBackOff", "Back-off pulling image")["containerStatuses"]
     pod = read_pod(thing(phase="Pending", containerStatuses=[status]))
     said = 'Failed to pull image "x:1": unauthorized'
-    (seen,) = AttemptObjects("7-abc", 1, OWNER, (pod,), troubles=(read("Failed", said),)).replicas([("worker", 0)])
+    (seen,) = AttemptObjects(REF, OWNER, (pod,), troubles=(read("Failed", said),)).replicas([("worker", 0)])
     assert seen.reason == f"the image x:1 cannot be pulled (ImagePullBackOff): Back-off pulling image; {said}"
 
 
@@ -56,14 +56,12 @@ def test_the_newest_event_counts():
 
 @pytest.mark.parametrize("phase, is_told", [("Pending", True), ("Running", False), ("Failed", False)])
 def test_only_a_pending_replica_is_explained_by_events(phase, is_told):
-    attempt = AttemptObjects(
-        "7-abc", 1, OWNER, (read_pod(thing(phase=phase)),), troubles=(read("FailedMount", "said"),)
-    )
+    attempt = AttemptObjects(REF, OWNER, (read_pod(thing(phase=phase)),), troubles=(read("FailedMount", "said"),))
     assert ("said" in attempt.replicas([("worker", 0)])[0].reason) is is_told
 
 
 def test_an_event_about_an_earlier_pod_of_the_same_name_is_ignored():
-    attempt = AttemptObjects("7-abc", 1, OWNER, (read_pod(thing(phase="Pending", uid="new")),), troubles=(read("FailedMount", "said"),))  # fmt: skip
+    attempt = AttemptObjects(REF, OWNER, (read_pod(thing(phase="Pending", uid="new")),), troubles=(read("FailedMount", "said"),))  # fmt: skip
     assert attempt.replicas([("worker", 0)])[0].reason == ""
 
 
@@ -119,7 +117,7 @@ def say(place, index: int, reason: str, message: str, **changes) -> None:
 
 
 def reason(cluster, index: int = 0) -> str:
-    return cluster.observe("7-abc", 1, expected()).replicas[index].reason
+    return cluster.observe(REF, expected()).replicas[index].reason
 
 
 @pytest.fixture
@@ -128,7 +126,7 @@ def waits(place):
     claim(place, "scratch")
     cluster = place.cluster(IMAGE="rig/waits", JOB_CLAIM="scratch")
     cluster.apply(plan())
-    until(lambda: all(one.node for one in cluster.observe("7-abc", 1, expected()).replicas))
+    until(lambda: all(one.node for one in cluster.observe(REF, expected()).replicas))
     assert states(cluster) == ["pending", "pending"]
     yield cluster
     place.admin.delete(f"/api/v1/persistentvolumes/{place.namespace}-scratch")
@@ -156,7 +154,7 @@ def test_an_account_that_may_not_read_events_works_without_them(place):
         cluster = place.cluster(gate.kubeconfig(place.kubeconfig), IMAGE="rig/waits")
         cluster.apply(plan())
         until(lambda: gate.seen["GET events"] == 1)  # after the watch was refused
-        until(lambda: cluster.observe("7-abc", 1, expected()).replicas[0].node)
+        until(lambda: cluster.observe(REF, expected()).replicas[0].node)
         assert reason(cluster) == ""
         assert gate.seen["GET events"] == 1, "it is not asked for again and again"
         place.clusters.remove(cluster)

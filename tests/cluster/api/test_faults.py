@@ -13,9 +13,10 @@ from jobs.clusters.kubernetes.build import labels
 from jobs.clusters.kubernetes.facts.pods import read_pod
 from jobs.clusters.kubernetes.watch.cache import Picture
 from jobs.clusters.kubernetes.watch.reflector import Reflector
+from jobs.core.attempt_ref import AttemptRef
 from rig.gate import GateFault
 from rig.plane import START_SECONDS
-from tests.cluster.conftest import end, expected, plan, pod_name, run_all, start_followers, states
+from tests.cluster.conftest import REF, end, expected, plan, pod_name, run_all, start_followers, states
 from tests.support.machine import need
 from tests.support.patience import until
 
@@ -55,7 +56,7 @@ def test_requests_refused_with_429_are_retried_after_the_given_delay(place, gate
     gate.refuse(429, verb="POST", kind="pods", times=25, retry_after="1")
     run_at_once(gated, 40)
     assert sorted(place.pods()) == names(40)
-    assert gated.launcher.limit.at_once < Limit().at_once + 1, "it learned to ask for less at once"
+    assert gated.launchers[place.namespace].limit.at_once < Limit().at_once + 1, "it learned to ask for less at once"
 
 
 @pytest.mark.parametrize("status", [500, 503, 504])
@@ -111,8 +112,8 @@ def test_a_lost_delete_is_repeated(place, gate, gated):
 
     def gone():
         try:
-            gated.delete("7-abc", 1, 3)
-            return gated.observe("7-abc", 1, expected()).is_sealed
+            gated.delete(REF, 3)
+            return gated.observe(REF, expected()).is_sealed
         except Unreachable:
             return False
 
@@ -167,10 +168,10 @@ def test_a_pod_that_arrives_after_the_end_is_seen_and_collected(place, cluster):
     late["metadata"]["annotations"] = {"rig/hang": "true"}  # otherwise it may be collected before it is observed
     end(cluster)
     place.make("pods", late)
-    assert not cluster.observe("7-abc", 1, expected()).is_sealed, "what lives of a closed attempt is not hidden"
+    assert not cluster.observe(REF, expected()).is_sealed, "what lives of a closed attempt is not hidden"
     place.annotate(pod_name(1), hang=None)
     until(lambda: place.pods() == {})
-    assert cluster.observe("7-abc", 1, expected()).is_sealed
+    assert cluster.observe(REF, expected()).is_sealed
 
 
 def test_a_lagging_watch_does_not_hide_a_late_pod(place, gate, gated):
@@ -179,15 +180,15 @@ def test_a_lagging_watch_does_not_hide_a_late_pod(place, gate, gated):
     late = late_pod(place)
     late["metadata"]["annotations"] = {"rig/hang": "true"}
     end(gated)
-    until(lambda: gated.owners.of(("7-abc", 1))[0].is_sealed and not gated.pods.of(("7-abc", 1)))
+    until(lambda: gated.view().owners.of(("7-abc", 1))[0].is_sealed and not gated.view().pods.of(("7-abc", 1)))
     gate.held.add("pods")
     place.make("pods", late)
-    seen = gated.observe("7-abc", 1, expected())
-    assert gated.pods.of(("7-abc", 1)) == (), "the picture does not know yet"
+    seen = gated.observe(REF, expected())
+    assert gated.view().pods.of(("7-abc", 1)) == (), "the picture does not know yet"
     assert not seen.is_sealed and seen.replicas[1].is_alive
     gate.held.clear()
     place.annotate(pod_name(1), hang=None)
-    until(lambda: gated.observe("7-abc", 1, expected()).is_sealed)
+    until(lambda: gated.observe(REF, expected()).is_sealed)
 
 
 # -- watches that break
@@ -209,15 +210,15 @@ def test_cache_age_grows_while_the_connection_is_closed(place, gate):
     now = [0.0]
     cluster = place.cluster(gate.kubeconfig(place.kubeconfig), clock=lambda: time.time() + now[0])
     run_all(cluster)
-    until(lambda: cluster.known("7-abc", 1))
+    until(lambda: cluster.view().known(REF))
     gate.is_open, gate.cut_watches_after = False, 0.1
     closed = time.time()
     time.sleep(0.3)
-    seen = cluster.observe("7-abc", 1, expected())
+    seen = cluster.observe(REF, expected())
     assert seen.as_of.timestamp() < closed + 0.3
     now[0] = 3600.0  # the cache is now an hour old
     with pytest.raises(Unreachable):
-        cluster.observe("7-abc", 1, expected())
+        cluster.observe(REF, expected())
     gate.is_open, gate.cut_watches_after = True, None
     until(lambda: states(cluster) == ["running", "running"])
 
@@ -225,10 +226,10 @@ def test_cache_age_grows_while_the_connection_is_closed(place, gate):
 @contextlib.contextmanager
 def following(cluster, **said):
     """One more watch of the same pods, started now."""
-    cluster.start_watching()
+    cluster.view()
     picture = Picture(lambda pod: (pod.place.run, pod.place.attempt), clock=time.time)
     reflector = Reflector(
-        cluster.api, f"{cluster.path}/pods", wanted={"labelSelector": labels.OURS}, read=read_pod, picture=picture,
+        cluster.api, f"{cluster.view().path}/pods", wanted={"labelSelector": labels.OURS}, read=read_pod, picture=picture,
         key=lambda pod: (pod.place.run, pod.place.attempt), changed=lambda key: None, clock=time.time,
     )  # fmt: skip
     for name, value in said.items():
@@ -246,7 +247,7 @@ def test_a_watch_from_an_expired_version_is_relisted(place, gate, gated):
     gate.refuse(410, verb="GET", kind="pods", times=1)
     until(lambda: gate.troubles[0].times == 0)  # when the next watch is opened
     until(lambda: gate.seen["WATCH pods"] > seen + 1)
-    reflector, picture = gated.pod_watch, gated.pods
+    reflector, picture = gated.view().pod_watch, gated.view().pods
     until(lambda: reflector.streams + reflector.lists >= 2)
     place.annotate(pod_name(0), exit_code="0")
     until(lambda: sorted(one.state for one in picture.of(("7-abc", 1))) == ["running", "succeeded"])
@@ -266,16 +267,16 @@ def test_the_initial_list_comes_through_the_watch_if_the_server_can_stream(place
 def test_a_server_that_refuses_streaming_lists_is_listed(place, gate, gated):
     gate.refuse(422, verb="GET", kind="pods", times=1)  # the first watch
     run_all(gated)
-    assert not gated.pod_watch.can_stream and gated.pod_watch.lists == 1
-    assert gated.owner_watch.can_stream and gated.owner_watch.lists == 0
+    assert not gated.view().pod_watch.can_stream and gated.view().pod_watch.lists == 1
+    assert gated.view().owner_watch.can_stream and gated.view().owner_watch.lists == 0
 
 
 def test_bookmarks_keep_the_cache_of_a_quiet_cluster_fresh(place, gate, gated):
     """Without any event or request for this attempt: the server ends each watch with a bookmark."""
     run_all(gated)
-    until(lambda: gated.known("7-abc", 1))
+    until(lambda: gated.view().known(REF))
     before, asked = time.time(), gate.seen["GET pods"] + gate.seen["GET services"]
-    until(lambda: gated.observe("7-abc", 1, expected()).as_of.timestamp() > before + 1)
+    until(lambda: gated.observe(REF, expected()).as_of.timestamp() > before + 1)
     assert gate.seen["GET pods"] + gate.seen["GET services"] == asked
 
 
@@ -301,9 +302,9 @@ def test_a_killed_and_restarted_api_server_changes_nothing(place, plane, cluster
     with pytest.raises(Unreachable):
         cluster.apply(plan(10))
     with pytest.raises(Unreachable):
-        place.cluster().observe("7-abc", 1, expected(10))
+        place.cluster().observe(REF, expected(10))
     with pytest.raises(Unreachable):
-        cluster.delete("8-abc", 1, 3)
+        cluster.delete(AttemptRef("8-abc", 1), 3)
     api_server.start()
     api_server.until(plane.is_ready, seconds=START_SECONDS)
     start_followers(plane)
@@ -319,8 +320,8 @@ def test_a_hanging_api_server_does_not_refresh_the_cache(place, cluster, api_ser
     run_all(cluster)
     api_server.pause()
     hung = time.time()
-    assert cluster.observe("7-abc", 1, expected()).as_of.timestamp() <= hung + 1
+    assert cluster.observe(REF, expected()).as_of.timestamp() <= hung + 1
     with pytest.raises(Unreachable):
-        place.cluster().observe("7-abc", 1, expected())
+        place.cluster().observe(REF, expected())
     api_server.go_on()
-    until(lambda: cluster.observe("7-abc", 1, expected()).as_of.timestamp() > hung + 1)
+    until(lambda: cluster.observe(REF, expected()).as_of.timestamp() > hung + 1)

@@ -13,7 +13,7 @@ from jobs.clusters.kubernetes.teardown import MANY_NAMES
 from jobs.core.verdict import ReplicaState
 from rig.plane import ControlPlane
 from rig.webhook import Webhook
-from tests.cluster.conftest import end, expected, plan, pod_name, run_all, states
+from tests.cluster.conftest import REF, end, expected, plan, pod_name, run_all, states
 from tests.support.kube_site import site_of
 from tests.support.machine import need
 from tests.support.patience import until
@@ -24,7 +24,7 @@ def test_ended_pods_are_reported_with_their_exit_codes(place, cluster):
     place.annotate(pod_name(0), exit_code="0")
     place.annotate(pod_name(1), exit_code="3")
     until(lambda: states(cluster) == ["succeeded", "failed"])
-    zero, one = cluster.observe("7-abc", 1, expected()).replicas
+    zero, one = cluster.observe(REF, expected()).replicas
     assert (zero.exit_code, zero.is_alive, one.exit_code, one.is_alive) == (0, False, 3, False)
 
 
@@ -32,7 +32,7 @@ def test_a_replica_ended_by_a_signal_is_reported_with_the_signal(place, cluster)
     run_all(cluster)
     place.annotate(pod_name(1), exit_code="137")
     until(lambda: states(cluster) == ["running", "failed"])
-    assert cluster.observe("7-abc", 1, expected()).replicas[1].signal == 9
+    assert cluster.observe(REF, expected()).replicas[1].signal == 9
 
 
 def test_a_manually_deleted_pod_is_absent_and_its_run_is_announced_as_changed(place, cluster):
@@ -43,14 +43,14 @@ def test_a_manually_deleted_pod_is_absent_and_its_run_is_announced_as_changed(pl
     place.remove("pods", pod_name(1))
     until(lambda: next(changes) == "7-abc")
     until(lambda: states(cluster) == ["running", "absent"])
-    until(lambda: cluster.observe("7-abc", 1, expected()).as_of.timestamp() > before)
+    until(lambda: cluster.observe(REF, expected()).as_of.timestamp() > before)
 
 
 def test_a_manually_deleted_service_ends_the_attempt_which_can_then_be_closed(place, cluster):
     run_all(cluster)
     place.remove("services", labels.service("7-abc", 1))
     until(lambda: states(cluster) == ["absent", "absent"])
-    assert not cluster.observe("7-abc", 1, expected()).is_sealed
+    assert not cluster.observe(REF, expected()).is_sealed
     assert end(cluster).is_sealed
 
 
@@ -59,8 +59,8 @@ def test_live_pods_of_a_deleted_owner_hold_the_quota(place, cluster):
     place.annotate(pod_name(0), hang="true")
     place.remove("services", labels.service("7-abc", 1))
     until(lambda: "deletionTimestamp" in place.pods()[pod_name(0)]["metadata"])
-    cluster.delete("7-abc", 1, 3)
-    seen = cluster.observe("7-abc", 1, expected())
+    cluster.delete(REF, 3)
+    seen = cluster.observe(REF, expected())
     assert seen.replicas[0].is_alive and not seen.is_sealed
     place.annotate(pod_name(0), hang=None)
     assert end(cluster).is_sealed
@@ -69,10 +69,10 @@ def test_live_pods_of_a_deleted_owner_hold_the_quota(place, cluster):
 def test_a_pod_that_ignores_its_deletion_holds_the_quota(place, cluster):
     run_all(cluster)
     place.annotate(pod_name(1), hang="true")
-    cluster.delete("7-abc", 1, 3)
+    cluster.delete(REF, 3)
     until(lambda: states(cluster) == ["absent", "running"])
-    cluster.delete("7-abc", 1, 3)
-    seen = cluster.observe("7-abc", 1, expected())
+    cluster.delete(REF, 3)
+    seen = cluster.observe(REF, expected())
     assert seen.replicas[1].is_alive and not seen.is_sealed
     assert place.admin.get(place.path("services", labels.service("7-abc", 1))).status_code == 200, "names still resolve"
     place.annotate(pod_name(1), hang=None)
@@ -87,11 +87,11 @@ def test_an_immediate_delete_shortens_the_grace_period_of_ending_pods(place, clu
     def grace() -> int | None:
         return place.pods()[pod_name(1)]["metadata"].get("deletionGracePeriodSeconds")
 
-    cluster.delete("7-abc", 1, 3600)
+    cluster.delete(REF, 3600)
     until(lambda: grace() is not None and grace() > 3600)
-    cluster.delete("7-abc", 1, 3600, is_now=True)
+    cluster.delete(REF, 3600, is_now=True)
     until(lambda: grace() == 1)
-    seen = cluster.observe("7-abc", 1, expected())
+    seen = cluster.observe(REF, expected())
     assert seen.replicas[1].is_alive and not seen.is_sealed
     place.annotate(pod_name(1), hang=None)
     assert end(cluster).is_sealed
@@ -100,7 +100,7 @@ def test_an_immediate_delete_shortens_the_grace_period_of_ending_pods(place, clu
 def test_a_replica_that_completes_during_its_grace_period_has_succeeded(place, cluster):
     run_all(cluster)
     place.annotate(pod_name(0), hang="true")
-    cluster.delete("7-abc", 1, 3)
+    cluster.delete(REF, 3)
     place.annotate(pod_name(0), exit_code="0")
     until(lambda: states(cluster)[0] == "succeeded")
     place.annotate(pod_name(0), hang=None)
@@ -129,7 +129,7 @@ def test_a_foreign_pod_with_our_labels_is_neither_counted_nor_deleted(place, clu
     run_all(cluster)
     said = labels.of_replica("7-abc", 1, "worker", 0, owner=owner_of(place))
     place.make("pods", foreign_pod("stranger", said, annotations={"muster.dev/run": "\u2603" * 9000}))
-    until(lambda: "stranger" in {pod.name for pod in cluster.pods.of(("7-abc", 1))})
+    until(lambda: "stranger" in {pod.name for pod in cluster.view().pods.of(("7-abc", 1))})
     assert states(cluster) == ["running", "running"]
     seen = end(cluster)
     assert not any(one.is_alive for one in seen.replicas)
@@ -165,7 +165,7 @@ def test_a_foreign_service_under_our_name_is_not_adopted(place, cluster):
 def test_a_changed_agent_is_not_run(place, cluster):
     real = manifests.agent_config(place.agent.read_bytes(), b"another")
     run_all(cluster)
-    name = cluster.launcher.agent["metadata"]["name"]
+    name = cluster.launchers[place.namespace].agent["metadata"]["name"]
     place.remove("configmaps", name)
     place.make("configmaps", {**real, "metadata": {"name": name}})
     with pytest.raises(Refused, match="with different content"):
@@ -214,7 +214,7 @@ def test_a_missing_namespace_is_named(place):
     with pytest.raises(Refused, match="nowhere"):
         cluster.apply(plan())
     with pytest.raises(Unreachable, match="nowhere"):
-        cluster.observe("7-abc", 1, expected())
+        cluster.observe(REF, expected())
 
 
 def test_a_pod_that_the_server_rejects_as_invalid_is_refused_with_its_message(place):
@@ -226,7 +226,7 @@ def reason_with(cluster, words: str) -> str:
     """Wait for a reason with these words; another may come first, such as a node that is not ready yet."""
 
     def reason() -> str:
-        said = cluster.observe("7-abc", 1, expected(1)).replicas[0].reason
+        said = cluster.observe(REF, expected(1)).replicas[0].reason
         return said if words in said else ""
 
     return until(reason)
@@ -262,7 +262,7 @@ def test_a_kubeconfig_without_a_server_is_reported(place, tmp_path, text):
     path = tmp_path / "kubeconfig"
     path.write_text(text)
     with pytest.raises(Unreachable, match=r"kubeconfig .* cannot be used"):
-        place.cluster(path).observe("7-abc", 1, expected())
+        place.cluster(path).observe(REF, expected())
 
 
 def test_rejected_credentials_are_reported(place, tmp_path):
@@ -270,7 +270,7 @@ def test_rejected_credentials_are_reported(place, tmp_path):
     text = place.kubeconfig.read_text()
     path.write_text(text.replace('"token": "', '"token": "x'))
     with pytest.raises(Unreachable, match="credentials"):
-        place.cluster(path).observe("7-abc", 1, expected())
+        place.cluster(path).observe(REF, expected())
 
 
 def test_renewed_credentials_are_read_from_the_file(place, tmp_path):
@@ -283,7 +283,7 @@ def test_renewed_credentials_are_read_from_the_file(place, tmp_path):
     kept = cluster.api.session
     kept.configuration.api_key["BearerToken"] = "Bearer expired"  # as if time had passed
     path.write_text(text)
-    cluster.delete("7-abc", 1, 3)
+    cluster.delete(REF, 3)
     assert cluster.api.session is not kept
 
 
@@ -300,7 +300,7 @@ def test_wrong_options_are_refused_before_any_request():
 def test_a_launch_and_an_end_cost_few_requests(place):
     with place.gate() as gate:
         cluster = place.cluster(gate.kubeconfig(place.kubeconfig))
-        until(lambda: cluster.known("7-abc", 1) or cluster.start_watching())
+        until(lambda: cluster.view().known(REF))
         gate.seen.clear()
         cluster.apply(plan(40))
         until(lambda: set(states(cluster, 40)) == {"running"})
@@ -325,7 +325,7 @@ def test_a_large_attempt_keeps_its_names_while_it_ends(place, is_allowed):
         if not is_allowed:  # an account created before this permission was required
             gate.refuse(403, verb="PATCH", kind="services", times=1)
         gate.seen.clear()
-        cluster.delete("7-abc", 1, 3)
+        cluster.delete(REF, 3)
         service = place.admin.get(place.path("services", "m-7-abc-1")).json()
         assert ("selector" in service["spec"]) is not is_allowed
         end(cluster, count)
@@ -337,14 +337,14 @@ def test_a_large_attempt_keeps_its_names_while_it_ends(place, is_allowed):
 def test_each_replica_names_its_node(place, cluster):
     run_all(cluster)
     where = [place.pods()[pod_name(index)]["spec"]["nodeName"] for index in range(2)]
-    assert [one.node for one in cluster.observe("7-abc", 1, expected()).replicas] == where
+    assert [one.node for one in cluster.observe(REF, expected()).replicas] == where
 
 
 def test_observing_a_running_attempt_sends_no_requests(place):
     with place.gate() as gate:
         cluster = place.cluster(gate.kubeconfig(place.kubeconfig))
         run_all(cluster)
-        until(lambda: cluster.known("7-abc", 1))
+        until(lambda: cluster.view().known(REF))
         gate.seen.clear()
         for _ in range(200):
             assert states(cluster) == ["running", "running"]
@@ -366,7 +366,7 @@ def test_tombstones_are_removed_once_no_late_call_can_arrive(place):
     cluster = KubernetesCluster(agent=place.agent, clock=lambda: now[0], **options)
     place.clusters.append(cluster)
     end(cluster)
-    until(lambda: cluster.owners.of(("7-abc", 1)))
+    until(lambda: cluster.view().owners.of(("7-abc", 1)))
     assert cluster.tidy() == 0
     now[0] += 7200
     assert cluster.tidy() == 1

@@ -10,10 +10,11 @@ from jobs.clusters.kubernetes.build import labels
 from jobs.control.reconciler import visit
 from jobs.control.scheduler import schedule
 from jobs.control.store import DjangoStore
+from jobs.core.attempt_ref import AttemptRef
 from jobs.core.lifecycle import Phase
 from jobs.ingest import agent_tokens
 from jobs.models import Job, Replica
-from tests.cluster.conftest import TOLERATIONS, NamespaceFixture, expected
+from tests.cluster.conftest import REF, TOLERATIONS, NamespaceFixture, expected
 from tests.support.patience import until
 
 
@@ -125,7 +126,10 @@ def test_an_elastic_job_below_its_minimum_ends_with_the_loss_and_the_minimum(lif
         place.remove("pods", life.pod(job, index))
     until(lambda: set(place.pods()) == {life.pod(job, 0)})
     until(
-        lambda: {one.state for one in life.cluster.observe(job.run, 1, expected(3)).replicas} == {"running", "absent"}
+        lambda: (
+            {one.state for one in life.cluster.observe(AttemptRef(job.run, 1), expected(3)).replicas}
+            == {"running", "absent"}
+        )
     )
     life.until(job, Phase.FAILED)
     assert "worker-1 vanished" in job.message
@@ -173,4 +177,4 @@ def test_the_adapter_is_created_from_settings(place, settings):
     made = clusters.get(place.namespace)
     place.clusters.append(made)
     assert clusters.backend(place.namespace).MOUNTS
-    assert made.observe("7-abc", 1, [("worker", 0)]).replicas[0].state == "absent"
+    assert made.observe(REF, [("worker", 0)]).replicas[0].state == "absent"

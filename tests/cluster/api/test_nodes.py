@@ -7,7 +7,7 @@ from jobs.clusters.kubernetes.watch.nodes import Nodes, read_node
 from jobs.core.lifecycle import Phase
 from rig.world import let_see_nodes
 from tests.cluster.api.test_life import Life
-from tests.cluster.conftest import end, expected, pod_name, run_all, states
+from tests.cluster.conftest import REF, end, expected, pod_name, run_all, states
 from tests.support.builders import Clock
 from tests.support.patience import until
 
@@ -56,7 +56,7 @@ def test_a_silent_node_is_named_and_its_pods_are_force_deleted(place, node, seei
     cluster = run_on(place, node)
     silence(place, node)
     until(lambda: states(cluster) == ["lost", "lost"])
-    one = cluster.observe("7-abc", 1, expected()).replicas[0]
+    one = cluster.observe(REF, expected()).replicas[0]
     assert (one.node, one.is_alive) == (node, True), "it may still train there: it keeps its place"
     assert one.reason == f"its node {node} does not answer for more than 1 s: Kubelet stopped posting node status."
     assert set(place.pods()) == {pod_name(0), pod_name(1)}, "nothing is deleted before somebody decided so"
@@ -69,7 +69,7 @@ def test_replicas_on_a_deleted_node_are_lost(place, node, seeing):
     until(lambda: cluster.nodes.picture.of((node, 0)))
     place.admin.delete(f"/api/v1/nodes/{node}")
     until(lambda: "lost" in states(cluster))
-    assert cluster.observe("7-abc", 1, expected()).replicas[0].reason == f"its node {node} is not in the cluster any more"  # fmt: skip
+    assert cluster.observe(REF, expected()).replicas[0].reason == f"its node {node} is not in the cluster any more"  # fmt: skip
     assert end(cluster).is_sealed
 
 
@@ -77,10 +77,10 @@ def test_no_pod_is_force_deleted_before_the_node_counts_as_lost(place, node, see
     cluster = run_on(place, node, lost_seconds=3600)
     silence(place, node)
     until(lambda: (found := cluster.nodes.picture.of((node, 0))) and found[0].silence)
-    cluster.delete("7-abc", 1, 3)
+    cluster.delete(REF, 3)
     until(lambda: all("deletionTimestamp" in one["metadata"] for one in place.pods().values()))
-    cluster.delete("7-abc", 1, 3)
-    seen = cluster.observe("7-abc", 1, expected())
+    cluster.delete(REF, 3)
+    seen = cluster.observe(REF, expected())
     assert [one.state for one in seen.replicas] == ["running", "running"] and not seen.is_sealed
     assert place.admin.get(place.path("pods", pod_name(0))).status_code == 200
 
@@ -95,7 +95,7 @@ def test_pods_on_a_recovered_node_are_deleted_gracefully(place, node, seeing):
         until(lambda: states(cluster) == ["lost", "lost"])
         gate.held.add("nodes")
         silence(place, node, status="True")
-        cluster.delete("7-abc", 1, 3)
+        cluster.delete(REF, 3)
         until(lambda: list(place.pods()) == [pod_name(0)])
         assert place.pods()[pod_name(0)]["metadata"]["deletionGracePeriodSeconds"] > 0
         gate.held.clear()

@@ -10,7 +10,7 @@ from common.errors import MusterError
 from rig.plane import ControlPlane
 from rig.world import fill, let_see_nodes, objects, settle
 from tests.cluster.api import test_kubernetes, test_meshes, test_nodes, test_policies
-from tests.cluster.conftest import NamespaceFixture, need_rig, run_all
+from tests.cluster.conftest import REF, NamespaceFixture, need_rig, run_all
 from tests.support import audit_log
 from tests.support.monarch_operator import NEW, OLD, Operator, defined
 from tests.support.patience import until
@@ -65,7 +65,7 @@ def test_the_account_may_do_what_muster_asks_for_and_nothing_else(place):
     cluster = place.cluster()
     run_all(cluster)
     with contextlib.suppress(MusterError):  # no kubelet has this log; it is asked for
-        cluster.read_log("7-abc", 1, ("worker", 0, 0), None, lambda _: True)
+        cluster.read_log(REF, ("worker", 0, 0), None, lambda _: True)
 
     said = [*objects("account", NAMESPACE), *objects("nodes", NAMESPACE)]
     rules = [

@@ -12,6 +12,7 @@ from jobs.control.store import DjangoStore
 from jobs.core.lifecycle import Phase
 from jobs.models import Replica
 from tests.cluster.api.test_life import life  # noqa: F401 - a fixture
+from tests.cluster.conftest import REF
 from tests.support.patience import until
 from tests.unit.clusters.kubernetes.test_pods import read
 
@@ -34,11 +35,11 @@ def test_only_the_newest_state_of_a_replica_is_kept_and_only_ends_need_a_visit()
     queue.is_asked_for_runs = queue.is_asked_for_pods = True
     for version, phase in enumerate(("Pending", "Running")):
         pod = replace(read(phase=phase), version=version)
-        queue.pod(("7-abc", 1), pod)
-    assert queue.take_pods(0) == {("7-abc", 1): {pod.name: pod}}
+        queue.pod(REF, pod)
+    assert queue.take_pods(0) == {REF: {pod.name: pod}}
     assert queue.take_runs(0) == []
-    queue.pod(("7-abc", 1), read(phase="Failed"))
-    assert (list(queue.take_pods(0)), queue.take_runs(0)) == ([("7-abc", 1)], ["7-abc"])
+    queue.pod(REF, read(phase="Failed"))
+    assert (list(queue.take_pods(0)), queue.take_runs(0)) == ([REF], ["7-abc"])
     assert queue.take_pods(0) == {}
 
 
@@ -46,24 +47,24 @@ def test_a_pending_pod_without_node_and_reason_does_not_update_its_row():
     queue = ChangeQueue()
     queue.is_asked_for_runs = queue.is_asked_for_pods = True
     pod = replace(read(phase="Pending"), node="", reason="")
-    queue.pod(("7-abc", 1), pod)
+    queue.pod(REF, pod)
     assert (queue.take_pods(0), queue.take_runs(0)) == ({}, [])
     for touched in (replace(pod, node="n1"), replace(pod, reason="no node has 8 GPUs")):
-        queue.pod(("7-abc", 1), touched)
-        assert queue.take_pods(0) == {("7-abc", 1): {pod.name: touched}}
+        queue.pod(REF, touched)
+        assert queue.take_pods(0) == {REF: {pod.name: touched}}
 
 
 def test_a_deleted_pod_needs_a_visit_and_does_not_update_its_row():
     queue = ChangeQueue()
     queue.is_asked_for_runs = queue.is_asked_for_pods = True
-    queue.pod(("7-abc", 1), read(phase="Running"), is_gone=True)
+    queue.pod(REF, read(phase="Running"), is_gone=True)
     assert (queue.take_pods(0), queue.take_runs(0)) == ({}, ["7-abc"])
 
 
 def test_without_a_writer_of_rows_every_change_needs_a_visit():
     queue = ChangeQueue()
     queue.is_asked_for_runs = True
-    queue.pod(("7-abc", 1), read(phase="Running"))
+    queue.pod(REF, read(phase="Running"))
     assert queue.take_runs(0) == ["7-abc"]
 
 

@@ -10,7 +10,7 @@ from jobs.clusters.kubernetes.adapter import KubernetesCluster
 from jobs.core.spec import parse
 from queues.shape import ReplicaShape
 from rig.world import let_see_nodes
-from tests.cluster.conftest import end, launch, plan, pod_name, states
+from tests.cluster.conftest import REF, end, launch, plan, pod_name, states
 from tests.support.patience import until
 
 GROUP, NOT_READY = "rig/group", "node.kubernetes.io/not-ready"
@@ -70,7 +70,7 @@ def test_a_head_without_devices_runs_beside_hosts_that_take_whole_nodes(place, f
     places = [(role.name, index) for role in roles for index in range(role.replicas)]
     tokens = {f"{name}-{index}": "token" for name, index in places}
     launch(cluster, replace(plan(), roles=roles, secrets=tokens, resource="gpu", node_slots=8))
-    until(lambda: {one.state.value for one in cluster.observe("7-abc", 1, places).replicas} == {"running"})
+    until(lambda: {one.state.value for one in cluster.observe(REF, places).replicas} == {"running"})
     assert set(nodes_of(place)) == set(nodes) and len(place.pods()) == 3
 
 

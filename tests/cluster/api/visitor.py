@@ -103,8 +103,8 @@ def _write(life: Life) -> None:
 def _look(life: Life) -> Any:
     """Watch until the caches are filled."""
     cluster = _cluster(life)
-    cluster.start_watching()
-    until(lambda: cluster.pods.as_of and cluster.owners.as_of)
+    view = cluster.view()
+    until(lambda: view.pods.as_of and view.owners.as_of)
     return cluster
 
 
@@ -117,8 +117,8 @@ def _strays(life: Life) -> None:
     from jobs import clusters
     from jobs.control import orphans
 
-    clusters.get(life.cluster).start_watching()
-    until(lambda: clusters.get(life.cluster).pods.as_of and clusters.get(life.cluster).owners.as_of)
+    view = clusters.get(life.cluster).view()
+    until(lambda: view.pods.as_of and view.owners.as_of)
     orphans.sweep(life.cluster, now=_clock(life.ahead)())
 
 

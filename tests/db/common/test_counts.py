@@ -29,6 +29,7 @@ from jobs.api import log_stream
 from jobs.control import sweeper
 from jobs.control.scheduler import schedule
 from jobs.control.store import DjangoStore
+from jobs.core.attempt_ref import AttemptRef
 from jobs.core.lifecycle import Phase
 from jobs.ingest.agent_tokens import issue
 from jobs.ingest.asgi import PATH, AgentDoor
@@ -253,18 +254,18 @@ def test_a_cluster_that_is_away_from_the_beginning_ages_from_the_start_of_the_wa
     cluster, advance = far
     advance(1000)
     assert ages() == {"pods": None, "services": None}  # this process does not watch it
-    cluster.start_watching()
+    cluster.view()
     advance(400)
     told = ages()
     assert all(400 <= age < 400 + PATIENCE_SECONDS for age in told.values()), told
-    cluster.pods.confirm(time.time() + 1400)  # as a watch does at whatever the server sends
+    cluster.view().pods.confirm(time.time() + 1400)  # as a watch does at whatever the server sends
     advance(30)
     assert 30 <= ages()["pods"] < 30 + PATIENCE_SECONDS and ages()["services"] >= 430
 
 
 def test_a_request_without_an_answer_is_timed(far, rise):
     with pytest.raises(Unreachable):
-        far[0].observe("1-abc", 1, [("worker", 0)])
+        far[0].observe(AttemptRef("1-abc", 1), [("worker", 0)])
     # The watches ask as well.
     assert rise("muster_cluster_call_seconds_count", verb="GET", status="none") >= 1
 
@@ -336,7 +337,7 @@ def test_a_launch_that_a_cluster_refuses_is_counted(rise, lab, job, on_memory, m
 
 def test_a_launch_that_comes_after_the_end_of_its_attempt_is_counted(rise, lab, job, on_memory):
     schedule()
-    lab.cluster.delete(job.run, 1, 0)
+    lab.cluster.delete(AttemptRef(job.run, 1), 0)
     sweeper.visit_job(job.pk)
     assert rise("muster_errors_total", where="visit", error="Sealed") >= 1
 
@@ -370,7 +371,7 @@ def test_errors_of_tasks_are_counted_and_a_visit_s_only_as_a_visit_s(rise, lab, 
 
 def test_no_series_has_a_label_that_could_hold_the_id_of_a_job(lab, far):
     job = seed.failed(lab)
-    far[0].start_watching()
+    far[0].view()
     seed.running(lab)
     collectors = [one for one in REGISTRY._collector_to_names if _is_ours(one)]
     names = {name for one in collectors for name in one._labelnames}

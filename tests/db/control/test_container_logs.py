@@ -9,6 +9,7 @@ from common.errors import Unreachable
 from jobs.control import container_logs
 from jobs.control.store import DjangoStore
 from jobs.core.agent_identity import AgentIdentity
+from jobs.core.attempt_ref import AttemptRef
 from jobs.core.lifecycle import Phase
 from jobs.core.verdict import ReplicaSeen, ReplicaState, Seen
 from jobs.ingest import apply, replica_rows
@@ -35,7 +36,7 @@ class Printing:
         at = timezone.now() - timedelta(seconds=age_seconds)
         self.logs[index].append(f"{at:%Y-%m-%dT%H:%M:%S.%f}000Z [{rank}:{number}] {text}".encode())
 
-    def read_log(self, run, attempt, place, since, take) -> bool:
+    def read_log(self, ref, place, since, take) -> bool:
         _, index, incarnation = place
         self.places.add((index, incarnation))
         self.asked.append((index, since))
@@ -133,7 +134,7 @@ def test_of_two_concurrent_readers_only_the_first_writes(job, cluster):
     stale = replica_rows.find(identity(job))
     collect(job, cluster)
     reading = ContainerLogReader(stale.positions)
-    cluster.read_log("", 1, ("worker", 0, 0), None, reading.take)
+    cluster.read_log(AttemptRef("", 1), ("worker", 0, 0), None, reading.take)
     assert not apply.apply_container_log(identity=identity(job), row=stale, items=reading.items())
     assert texts(job) == ["once"]
 
@@ -144,7 +145,7 @@ def test_a_batch_that_arrives_during_the_read_wins_over_the_container_log(job, c
     stale = replica_rows.find(identity(job))
     apply.apply_batch(identity=identity(job), batch=batch(1, log_item(0, 0, [(timezone.now().timestamp(), "once")])))
     reading = ContainerLogReader(stale.positions)
-    cluster.read_log("", 1, ("worker", 0, 0), None, reading.take)
+    cluster.read_log(AttemptRef("", 1), ("worker", 0, 0), None, reading.take)
     assert not apply.apply_container_log(identity=identity(job), row=stale, items=reading.items())
     assert texts(job) == ["once"]
 

@@ -9,6 +9,7 @@ from jobs.clusters.memory import MemoryCluster
 from jobs.control.reconciler import visit
 from jobs.control.scheduler import schedule
 from jobs.control.store import DjangoStore
+from jobs.core.attempt_ref import AttemptRef
 from jobs.models import Job
 
 pytestmark = pytest.mark.django_db
@@ -79,5 +80,5 @@ def test_the_visit_after_a_crash_during_creation_observes_again_at_once(lab, job
     with pytest.raises(SystemExit):
         visit(job.pk, store=Dies(), clusters=lambda _: lab.cluster, clock=lab.clock, owner="first")
     lab.clock.advance(60)  # the lease has expired, and the replicas run
-    lab.cluster.observe(job.run, 1, ())
+    lab.cluster.observe(AttemptRef(job.run, 1), ())
     assert lab.visit(job).phase == "running"

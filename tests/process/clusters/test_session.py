@@ -5,6 +5,8 @@ import base64
 import json
 import socket
 import ssl
+import subprocess
+import sys
 import threading
 from contextlib import aclosing
 
@@ -376,3 +378,19 @@ def test_the_token_of_a_pods_service_account_is_read_again(server, proxy, servic
 def test_a_missing_service_account_token_is_reported(service_account):
     service_account.unlink()
     assert "the service account of this pod cannot be used" in refusal(Api(ApiAccess()))
+
+
+ASKED_ONCE = """
+import sys
+from jobs.clusters.kubernetes.api import client
+from jobs.clusters.kubernetes.build.options import ApiAccess
+api = client.Api(ApiAccess(sys.argv[1]))
+print(client.run(api.call("GET", "readyz"), 10).status)
+"""
+
+
+def test_a_process_that_ends_with_a_connection_says_nothing_about_it(api):
+    """aiohttp would report the connection as not closed, at a time when logging fails with a trace."""
+    words = [sys.executable, "-c", ASKED_ONCE, api(tls_server_name=NAME).access.kubeconfig]
+    ended = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    assert (ended.stdout, ended.stderr, ended.returncode) == ("200\n", "", 0)

@@ -6,10 +6,12 @@ import pytest
 
 from bench.verdicts.cases import corpus
 from bench.verdicts.scripted import CASE, ScriptedCluster
+from jobs.core.attempt_ref import AttemptRef
 from jobs.core.plan import Plan, Role
 from tests.support.builders import Clock
 
 OF_CLUSTER = [case for case in corpus() if case.is_of_cluster]
+REF = AttemptRef("7-abc", 1)
 EXPECTED = [("worker", 0), ("worker", 1)]
 LATER_SECONDS = 10  # later than the last step of any case
 
@@ -37,7 +39,7 @@ def last_steps(case) -> dict[str, object]:
 def test_a_replica_reaches_the_state_its_case_describes(cluster, clock, case):
     cluster.apply(plan(case))
     clock.advance(LATER_SECONDS)
-    seen = {f"{one.role}-{one.index}": one for one in cluster.observe("7-abc", 1, EXPECTED).replicas}
+    seen = {f"{one.role}-{one.index}": one for one in cluster.observe(REF, EXPECTED).replicas}
     for replica, one in seen.items():
         step = last_steps(case).get(replica)
         if step is None:
@@ -54,8 +56,8 @@ def test_a_replica_reaches_the_state_its_case_describes(cluster, clock, case):
 def test_no_replica_is_alive_after_a_delete(cluster, clock, case):
     cluster.apply(plan(case))
     clock.advance(LATER_SECONDS)
-    cluster.delete("7-abc", 1, 3)
-    assert not [one for one in cluster.observe("7-abc", 1, EXPECTED).replicas if one.is_alive]
+    cluster.delete(REF, 3)
+    assert not [one for one in cluster.observe(REF, EXPECTED).replicas if one.is_alive]
 
 
 def test_another_process_sees_changes_through_the_folder(tmp_path, clock):

@@ -5,6 +5,7 @@ over aiohttp, which it depends on: its generated client takes several times as l
 """
 
 import asyncio
+import atexit
 import contextlib
 import os
 import socket
@@ -52,8 +53,14 @@ class _Loop:
         with self._lock:
             if self._loop is None or self._pid != os.getpid():
                 self._loop, self._pid = uvloop.new_event_loop(), os.getpid()
+                # The process's connections end with it; aiohttp would report each as not closed, when nothing can log any more.
+                atexit.register(self._loop.set_exception_handler, _ignore)
                 threading.Thread(target=self._loop.run_forever, name="kubernetes", daemon=True).start()
             return self._loop
+
+
+def _ignore(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    pass
 
 
 _loop = _Loop()

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from jobs.core import exits
+from jobs.core.attempt_ref import AttemptRef
 from jobs.core.verdict import ENDED, ReplicaSeen, ReplicaState
 
 from ..api.objects import condition, get, items, text, version, whole, words
@@ -70,8 +71,7 @@ class Owner:
 class AttemptObjects:
     """What exists of one attempt. `gone` remembers how deleted pods had ended."""
 
-    run: str
-    number: int
+    ref: AttemptRef
     owner: Owner | None
     pods: tuple[Pod, ...] = ()
     gone: tuple[Pod, ...] = ()
@@ -87,7 +87,7 @@ class AttemptObjects:
 
         Once the Service is gone, its pods count until they are collected.
         """
-        if not pod.owner or (pod.place.run, pod.place.attempt) != (self.run, self.number):
+        if not pod.owner or (pod.place.run, pod.place.attempt) != (self.ref.run, self.ref.number):
             return False
         return not self.has_live_owner or (self.owner is not None and pod.owner == self.owner.uid)
 

@@ -9,10 +9,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from jobs.core.attempt_ref import AttemptRef
 from jobs.core.verdict import ENDED, ReplicaState
 
 from ..facts.pods import Pod
-from .cache import Key
 
 AGAIN_SECONDS = 0.5  # between two visits to the same run
 FLUSH_SECONDS = 0.05  # between two batches of rows, so that a busy cluster costs twenty commits a second
@@ -53,7 +53,7 @@ class ChangeQueue:
     def __init__(self, clock: Callable[[], float] = time.monotonic):
         self._clock = clock
         self._changed = threading.Condition()
-        self._runs, self._pods = Runs(), dict[Key, dict[str, Pod]]()
+        self._runs, self._pods = Runs(), dict[AttemptRef, dict[str, Pod]]()
         self._count, self._taken_at, self._taken = 0, 0.0, 0
         self.is_asked_for_runs = self.is_asked_for_pods = False
 
@@ -67,16 +67,16 @@ class ChangeQueue:
                 self._runs.add(run)
                 self._changed.notify_all()
 
-    def pod(self, key: Key, pod: Pod, *, is_gone: bool = False) -> None:
+    def pod(self, ref: AttemptRef, pod: Pod, *, is_gone: bool = False) -> None:
         """Add a changed pod.
 
         The writer of rows notices by itself when all replicas run, so with a writer only ended pods need a visit.
         """
         if self.is_asked_for_pods and not is_gone and not _is_untouched(pod):
             with self._changed:
-                self._put(key, pod)
+                self._put(ref, pod)
         if not self.is_asked_for_pods or is_gone or pod.state in ENDED:
-            self.run(key[0])
+            self.run(ref.run)
 
     def take_runs(self, most_seconds: float) -> list[str]:
         """Return the runs that are due; wait up to `most_seconds` for the first one."""
@@ -87,7 +87,7 @@ class ChangeQueue:
                 self._changed.wait(left if wait is None else min(left, wait))
         return due
 
-    def take_pods(self, most_seconds: float) -> dict[Key, dict[str, Pod]]:
+    def take_pods(self, most_seconds: float) -> dict[AttemptRef, dict[str, Pod]]:
         """Return the newest state of each changed pod, waiting up to `most_seconds` for the first.
 
         Returns at once after a quiet time, else together with further changes (FLUSH_SECONDS, TRICKLE_SECONDS).
@@ -104,9 +104,9 @@ class ChangeQueue:
             taken, self._pods, self._count = self._pods, {}, 0
         return taken
 
-    def _put(self, key: Key, pod: Pod) -> None:
+    def _put(self, ref: AttemptRef, pod: Pod) -> None:
         """Store a pod. Wakes the taker for the first one and once there are MANY, not for each of a thousand."""
-        of_attempt = self._pods.setdefault(key, {})
+        of_attempt = self._pods.setdefault(ref, {})
         self._count += pod.name not in of_attempt
         of_attempt[pod.name] = pod
         if self._count in (1, MANY):

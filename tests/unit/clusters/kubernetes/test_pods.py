@@ -17,6 +17,7 @@ from jobs.core.verdict import ReplicaState
 from tests.unit.clusters.kubernetes.test_manifests import SITE
 
 PLAN = Plan("7-abc", 1, (Role("worker", 2, 1, ("x",)),))
+REF = PLAN.ref
 OWNER = Owner("m-7-abc-1", "ours", 5, "7-abc", 1, is_sealed=False, is_ending=False)
 TOMBSTONE = Owner("m-7-abc-1", "stone", 9, "7-abc", 1, is_sealed=True, is_ending=False)
 
@@ -122,7 +123,7 @@ def test_the_error_that_ends_a_watch_is_decoded():
 
 def test_ownership_follows_the_owners_uid():
     ours, forged = read(0), read(1, uid="forged", owner="somebody")
-    attempt = AttemptObjects("7-abc", 1, OWNER, (ours, forged))
+    attempt = AttemptObjects(REF, OWNER, (ours, forged))
     assert attempt.ours == (ours,)
     assert [one.state for one in attempt.replicas([("worker", 0), ("worker", 1)])] == ["running", "absent"]
 
@@ -130,36 +131,36 @@ def test_ownership_follows_the_owners_uid():
 def test_a_pod_with_our_label_and_no_owner_is_foreign():
     bare = thing(1, uid="bare")
     del bare["metadata"]["ownerReferences"]
-    attempt = AttemptObjects("7-abc", 1, OWNER, (read(0), read_pod(bare)))
+    attempt = AttemptObjects(REF, OWNER, (read(0), read_pod(bare)))
     assert [pod.uid for pod in attempt.foreign] == ["bare"]
 
 
 def test_a_pod_under_another_name_is_foreign_even_with_our_owner():
     other = thing(0)
     other["metadata"]["name"] = "something-else"
-    attempt = AttemptObjects("7-abc", 1, OWNER, (read_pod(other),))
+    attempt = AttemptObjects(REF, OWNER, (read_pod(other),))
     assert attempt.ours == () and len(attempt.foreign) == 1
 
 
 def test_pods_of_a_deleted_owner_still_count_as_alive():
     for owner in (None, TOMBSTONE):
-        attempt = AttemptObjects("7-abc", 1, owner, (read(0),))
+        attempt = AttemptObjects(REF, owner, (read(0),))
         assert attempt.is_any_alive and not attempt.has_live_owner
 
 
 def test_only_a_tombstone_seals_an_attempt():
-    assert [AttemptObjects("7-abc", 1, owner).is_sealed for owner in (None, OWNER, TOMBSTONE)] == [False, False, True]
+    assert [AttemptObjects(REF, owner).is_sealed for owner in (None, OWNER, TOMBSTONE)] == [False, False, True]
 
 
 def test_a_pod_that_completed_during_its_grace_period_has_succeeded():
     done, killed = read(0, phase="Succeeded"), read(1)
-    attempt = AttemptObjects("7-abc", 1, TOMBSTONE, gone=(done, killed))
+    attempt = AttemptObjects(REF, TOMBSTONE, gone=(done, killed))
     seen = attempt.replicas([("worker", 0), ("worker", 1)])
     assert [(one.state, one.is_alive) for one in seen] == [("succeeded", False), ("absent", False)]
 
 
 def test_a_present_pod_hides_the_end_of_an_earlier_one_of_the_same_name():
-    attempt = AttemptObjects("7-abc", 1, OWNER, (read(0),), gone=(read(0, uid="earlier", phase="Failed"),))
+    attempt = AttemptObjects(REF, OWNER, (read(0),), gone=(read(0, uid="earlier", phase="Failed"),))
     assert attempt.replicas([("worker", 0)])[0].state is ReplicaState.RUNNING
 
 
@@ -195,7 +196,7 @@ def test_malformed_objects_raise_no_error(status, references, version):
     made["metadata"] |= {"ownerReferences": references, "resourceVersion": version}
     found = read_pod(made)
     assert found is not None and len(found.reason) <= 500
-    AttemptObjects("7-abc", 1, OWNER, (found,)).replicas([("worker", 0)])
+    AttemptObjects(REF, OWNER, (found,)).replicas([("worker", 0)])
 
 
 @given(ABSURD)
@@ -244,7 +245,7 @@ def test_a_container_that_ended_ends_the_replica_although_another_one_was_starte
 
 def test_a_pod_in_the_place_of_a_deleted_one_counts_as_lost():
     before, now = read_pod(mesh_pod(uid="first")), read_pod(mesh_pod(uid="second"))
-    attempt = AttemptObjects("7-abc", 1, OWNER, (now,), (before,))
+    attempt = AttemptObjects(REF, OWNER, (now,), (before,))
     (seen,) = attempt.replicas([("trainers", 1)])
     assert (seen.state, seen.is_alive) == (ReplicaState.LOST, True)
     assert seen.reason == "its pod trainers-1 was deleted, and MonarchMesh made another"
