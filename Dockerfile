@@ -52,6 +52,7 @@ COPY --from=build /build/jobs jobs
 COPY --from=build /build/queues queues
 COPY --from=build /build/staticfiles staticfiles
 COPY --from=build /build/templates templates
+COPY --from=build /build/volumes volumes
 COPY --from=build /build/workspaces workspaces
 RUN python -m compileall -q . && install -d -o 10001 -g 10001 /data \
     && printf '#!/bin/sh\nexec /opt/muster/bin/python -m controlplane.operations.server "$@"\n' > /usr/local/bin/muster-server \

@@ -67,6 +67,9 @@ class AuditAction(StrEnum):
     SECRET_MADE = "secret.make"  # noqa: S105 - a name
     SECRET_CHANGED = "secret.change"  # noqa: S105 - a name
     SECRET_REMOVED = "secret.remove"  # noqa: S105 - a name
+    VOLUME_MADE = "volume.make"
+    VOLUME_CHANGED = "volume.change"
+    VOLUME_REMOVED = "volume.remove"
     OBJECT_ALLOWED = "object.allow"
     OBJECT_FORBIDDEN = "object.forbid"
 
@@ -130,6 +133,9 @@ WORDS: dict[str, str] = {
     AuditAction.SECRET_MADE: "created secret",
     AuditAction.SECRET_CHANGED: "entered a new version of secret",
     AuditAction.SECRET_REMOVED: "removed secret",
+    AuditAction.VOLUME_MADE: "created volume",
+    AuditAction.VOLUME_CHANGED: "changed volume",
+    AuditAction.VOLUME_REMOVED: "asked for the deletion of volume",
     AuditAction.OBJECT_ALLOWED: "allowed an object of a cluster to team",
     AuditAction.OBJECT_FORBIDDEN: "forbade an object of a cluster to team",
 }

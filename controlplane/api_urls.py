@@ -6,6 +6,7 @@ from rest_framework.routers import SimpleRouter
 from jobs.api.plans import JobFieldsView, PlanView
 from jobs.api.queues import AllowedOneView, AllowedView, CeilingsView, CeilingView, QueueViewSet
 from jobs.api.viewset import JobViewSet
+from jobs.api.volumes import VolumesView, VolumeView
 from jobs.api.webhooks import AgainView, DeliveriesView, PingView, RotateView, WebhooksView, WebhookView
 
 from .docs_page import ApiSchema
@@ -22,6 +23,8 @@ urlpatterns = [
     path("", include("credentials.api_urls")),
     path("teams/<slug:team>/ceilings", CeilingsView.as_view(), name="api-ceilings"),
     path("teams/<slug:team>/ceilings/<slug:resource>", CeilingView.as_view(), name="api-ceiling"),
+    path("teams/<slug:team>/volumes", VolumesView.as_view(), name="api-volumes"),
+    path("teams/<slug:team>/volumes/<slug:name>", VolumeView.as_view(), name="api-volume"),
     path("teams/<slug:team>/allowed", AllowedView.as_view(), name="api-allowed"),
     path("teams/<slug:team>/allowed/<int:pk>", AllowedOneView.as_view(), name="api-allowed-one"),
     path(WEBHOOKS, WebhooksView.as_view(), name="api-webhooks"),

@@ -17,7 +17,7 @@ from . import services
 from .models import Kind, SecretVersion, TeamSecret
 
 
-class VersionSerializer(serializers.ModelSerializer[SecretVersion]):
+class SecretVersionSerializer(serializers.ModelSerializer[SecretVersion]):
     created_by = serializers.CharField(source="created_by.username", allow_null=True, default=None)
 
     class Meta:
@@ -29,7 +29,7 @@ class VersionSerializer(serializers.ModelSerializer[SecretVersion]):
 class TeamSecretSerializer(serializers.ModelSerializer[TeamSecret]):
     kind = serializers.ChoiceField(choices=Kind.choices, help_text="how replicas get it")
     keys = serializers.SerializerMethodField(help_text="names of variables or files; values are never returned")
-    versions = VersionSerializer(many=True, help_text="newest first")
+    versions = SecretVersionSerializer(many=True, help_text="newest first")
     used_by = serializers.SerializerMethodField(help_text="open jobs and queues that name it")
 
     class Meta:

@@ -30,6 +30,7 @@ from jobs.models import Job, JobEvent, RemovedJob
 from jobs.webhooks import services as webhooks
 from queues import admission, templates
 from queues.models import Queue
+from volumes import services as volumes
 from workspaces.models import Workspace
 from workspaces.services import hold
 
@@ -243,6 +244,7 @@ def _insert(
         if workspace is not None:
             hold(workspace)
         credentials.hold(mounts(spec.team_secrets), team=queue.team)
+        volumes.hold([*mounts(spec.volumes)], team=queue.team)
         job = Job.objects.create(
             team=queue.team,
             queue=queue,

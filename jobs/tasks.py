@@ -16,7 +16,7 @@ from credentials.services import forget_old
 from queues.models import QueueVersion
 
 from .analysis import rollups
-from .control import job_secrets, orphans, sweeper, template_check
+from .control import job_secrets, orphans, sweeper, template_check, volume_visits
 from .logs import compaction, removal, retention
 from .webhooks import courier, sending
 
@@ -40,6 +40,11 @@ def reconcile(job: int) -> None:
 def check_template(version: int) -> None:
     for found in QueueVersion.objects.filter(pk=version).select_related("queue__team"):
         template_check.check(found)
+
+
+@shared_task(name="jobs.refresh_volumes")
+def refresh_volumes() -> None:
+    volume_visits.visit_all(now=timezone.now())
 
 
 @shared_task(name="jobs.schedule")

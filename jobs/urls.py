@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from .web import actions, code, detail, listing, logs, queue_form, queue_template, queues, submit, webhooks
+from .web import actions, code, detail, listing, logs, queue_form, queue_template, queues, submit, volumes, webhooks
 
 urlpatterns = [
     path("", listing.home, name="home"),
@@ -23,6 +23,8 @@ urlpatterns = [
     path("make-queue", queue_form.make, name="queue-make"),
     path("queues/<slug:name>", queue_form.edit, name="queue-edit"),
     path("queues/<slug:name>/template", queue_template.template, name="queue-template"),
+    path("teams/<slug:team>/volumes", volumes.volumes, name="team-volumes"),
+    path("teams/<slug:team>/volumes/<slug:name>", volumes.volume, name="team-volume"),
     path("teams/<slug:team>/webhooks", webhooks.webhooks, name="team-webhooks"),
     path("teams/<slug:team>/webhooks/<slug:name>", webhooks.webhook, name="team-webhook"),
 ]

@@ -26,6 +26,7 @@ from muster.jobs.logs import Logs
 from muster.jobs.reading import Reading
 from muster.teams.operations import Teams
 from muster.teams.secrets import TeamSecrets
+from muster.teams.volumes import Volumes
 from muster.teams.webhooks import Webhooks
 
 __all__ = ["AsyncClient", "Client"]
@@ -34,7 +35,7 @@ A = TypeVar("A", bound="AsyncClient")
 C = TypeVar("C", bound="Client")
 
 
-class Core(Sending, Logs, Reading, Teams, Webhooks, TeamSecrets):
+class Core(Sending, Logs, Reading, Teams, Webhooks, TeamSecrets, Volumes):
     """All operations, over a port."""
 
     async def close(self) -> None:
@@ -157,6 +158,11 @@ class Client:
     forbid_object = blocking(Core.forbid_object)
     set_ceiling = blocking(Core.set_ceiling)
 
+    volumes = blocking(Core.volumes)
+    volume = blocking(Core.volume)
+    create_volume = blocking(Core.create_volume)
+    set_volume = blocking(Core.set_volume)
+    delete_volume = blocking(Core.delete_volume)
     team_secrets = blocking(Core.team_secrets)
     team_secret = blocking(Core.team_secret)
     create_team_secret = blocking(Core.create_team_secret)

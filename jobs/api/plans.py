@@ -1,8 +1,10 @@
 """/api/v1/plans: what a submission would do, without doing it; /api/v1/job-fields: what it may say."""
 
 from dataclasses import asdict
+from typing import Any
 
 from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -13,7 +15,57 @@ from jobs.core.fields import FIELDS
 from jobs.core.plan import world_size
 
 from .params import description, user_of
-from .serializers import JobFieldSerializer, PlanSerializer, SubmitSerializer
+from .serializers import JobFieldSerializer, SubmitSerializer
+
+
+class PodSerializer(serializers.Serializer[Any]):
+    """What the pods of a role are, with the cluster's own settings; all of it empty where replicas are processes."""
+
+    image = serializers.CharField()
+    requests = serializers.DictField(child=serializers.CharField(), help_text="resources of Kubernetes, devices aside")
+    limits = serializers.DictField(child=serializers.CharField())
+    shm = serializers.CharField(help_text="the most that /dev/shm holds")
+    node_selector = serializers.DictField(child=serializers.CharField())
+    tolerations = serializers.ListField(child=serializers.DictField(child=serializers.JSONField()))
+    priority_class = serializers.CharField()
+    scheduler = serializers.CharField()
+    service_account = serializers.CharField()
+    sidecars = serializers.ListField(child=serializers.DictField(child=serializers.JSONField()))
+    init_containers = serializers.ListField(child=serializers.DictField(child=serializers.JSONField()))
+    mounts = serializers.ListField(child=serializers.DictField(child=serializers.JSONField()))
+    host_network = serializers.BooleanField()
+    labels = serializers.DictField(child=serializers.CharField())
+    annotations = serializers.DictField(child=serializers.CharField())
+    working_dir = serializers.CharField()
+
+
+class RoleSerializer(serializers.Serializer[Any]):
+    name = serializers.CharField()
+    replicas = serializers.IntegerField()
+    processes = serializers.IntegerField(help_text="in each replica")
+    command = serializers.ListField(child=serializers.CharField())
+    pod = PodSerializer(source="shape")
+
+
+class DistributionSerializer(serializers.Serializer[Any]):
+    nodes = serializers.IntegerField()
+    min_nodes = serializers.IntegerField(allow_null=True, help_text="minimum of an elastic job; `nodes` is the maximum")
+    nproc_per_node = serializers.IntegerField()
+    world_size = serializers.IntegerField()
+
+
+class PlanSerializer(serializers.Serializer[Any]):
+    """What a submission would do; nothing is created."""
+
+    queue = serializers.CharField()
+    framework = serializers.CharField()
+    roles = RoleSerializer(many=True)
+    distribution = DistributionSerializer()
+    asked = serializers.DictField(child=serializers.IntegerField(), help_text="resource to count")
+    spec = serializers.DictField(child=serializers.JSONField(), help_text="the description with everything filled in")
+    fits_now = serializers.BooleanField()
+    wait_reason = serializers.CharField(help_text="why it would wait; empty if it would start at once")
+    notes = serializers.ListField(child=serializers.CharField(), help_text="warnings to read before it starts")
 
 
 class PlanView(APIView):

@@ -56,7 +56,7 @@ class QueueSerializer(serializers.ModelSerializer[Queue]):
         return over_quota_warning(queue, used=queue.used)  # type: ignore[attr-defined]  # annotated by with_use
 
 
-class VersionSerializer(serializers.ModelSerializer[QueueVersion]):
+class QueueVersionSerializer(serializers.ModelSerializer[QueueVersion]):
     created_by = serializers.CharField(source="created_by.username", allow_null=True, default=None)
     changed = serializers.ListField(
         child=serializers.CharField(), help_text="paths that differ from the version before"
@@ -128,7 +128,7 @@ class QueueViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.Ge
             sent["template"] = pods.checked(queue, sent["template"], by=user)
         return self._queue(services.change(queue=queue, by=user, **sent))
 
-    @extend_schema(operation_id="queues_versions", responses=listed(VersionSerializer))
+    @extend_schema(operation_id="queues_versions", responses=listed(QueueVersionSerializer))
     @action(detail=True)
     def versions(self, request: Request, name: str) -> Response:
         """Return the versions of its defaults and template, newest first, each with what it changed."""
@@ -138,7 +138,7 @@ class QueueViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.Ge
         before = [*(row.content for row in rows[1:]), {}][: len(rows)]
         for row, old in zip(rows, before, strict=True):
             row.changed = templates.changes(old, row.content) if row.number > 1 else []  # type: ignore[attr-defined]
-        return Response({"results": VersionSerializer(rows, many=True).data, "next": None})
+        return Response({"results": QueueVersionSerializer(rows, many=True).data, "next": None})
 
     def _queue(self, queue: Queue, status: int = 200) -> Response:
         row = with_use(Queue.objects.filter(pk=queue.pk).select_related("team")).get()

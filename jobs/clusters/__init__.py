@@ -13,7 +13,7 @@ from django.utils.module_loading import import_string
 
 from common.errors import InvalidInput, Problem
 from jobs.core.attempt_ref import AttemptRef
-from jobs.core.plan import Plan, Role
+from jobs.core.plan import Claim, ClaimSeen, Plan, Role
 from jobs.core.verdict import ReplicaUpdate, Seen
 from queues.shape import ReplicaShape
 
@@ -133,6 +133,23 @@ class Checks(Protocol):
 
     def check(self, plan: Plan) -> Checked:
         """Ask about the first replica of the plan. Raises Unreachable without an answer."""
+
+
+@runtime_checkable
+class Claims(Protocol):
+    """A cluster that keeps the storage of teams' volumes. Calls raise Refused for what will never work, and Unreachable."""
+
+    def see_claim(self, claim: Claim) -> ClaimSeen:
+        """Return what it says of a claim."""
+
+    def grow_claim(self, claim: Claim) -> None:
+        """Ask for the claim's size, where it is larger than before."""
+
+    def remove_claim(self, claim: Claim) -> bool:
+        """Ask for the deletion of a claim of Muster's own with its data; called again until it returns True."""
+
+    def storage_classes(self) -> dict[str, str] | None:
+        """Return the names of its storage classes with their provisioners; None where it has none, or does not say."""
 
 
 def room_of(alias: str) -> Room | None:

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 from common.errors import Sealed, Unreachable
 from jobs.core.attempt_ref import AttemptRef
-from jobs.core.plan import Plan
+from jobs.core.plan import Claim, ClaimSeen, Plan
 from jobs.core.verdict import ENDED, ReplicaSeen, ReplicaState, Seen
 from queues.shape import ReplicaShape
 
@@ -57,12 +57,34 @@ class MemoryCluster:
         self.creations: list[tuple[str, int, str, int]] = []
         self._attempts: dict[AttemptRef, _Attempt] = {}
         self._changed: list[str] = []
+        self.claims: dict[str, Claim] = {}  # that were made, by name; `bound` ones have storage
+        self.bound: dict[str, str] = {}  # their capacities
+
+    def see_claim(self, claim: Claim) -> ClaimSeen:
+        self._answer()
+        if claim.name not in self.claims:
+            return ClaimSeen()
+        capacity = self.bound.get(claim.name, "")
+        return ClaimSeen("bound" if capacity else "pending", capacity, "" if capacity else "waiting for a provisioner")
+
+    def grow_claim(self, claim: Claim) -> None:
+        self._answer()
+        self.bound[claim.name] = claim.size
+
+    def remove_claim(self, claim: Claim) -> bool:
+        self._answer()
+        self.bound.pop(claim.name, None)
+        return self.claims.pop(claim.name, None) is None  # it is gone at the next look
+
+    def storage_classes(self) -> dict[str, str]:
+        return {"shared": "memory"}
 
     def apply(self, plan: Plan) -> None:
         self._answer()
         attempt = self._attempt(plan.ref)
         if attempt.is_sealed:
             raise Sealed(f"attempt {plan.attempt} of {plan.run} is closed")
+        self.claims |= {one.name: one for one in plan.claims.values() if one.size and one.name not in self.claims}
         for role, index in plan.replicas():
             there, incarnation = attempt.replicas.get((role.name, index)), plan.incarnation(role.name, index)
             if there is None or there.seen.incarnation < incarnation:

@@ -26,7 +26,7 @@ from jobs.core.replacement import GONE, Key, unconfirmed
 from jobs.core.verdict import ENDED, ReplicaState, Seen
 from jobs.ingest.agent_tokens import attempt_key, issue
 from jobs.models import Attempt, AttemptFailure, Delivery, Job, JobEvent, Rank, RankState, Replica
-from jobs.submission import pods, trust
+from jobs.submission import pods, storage, trust
 from jobs.webhooks import courier, outbox
 from jobs.webhooks.events import WebhookEvent
 from queues.models import Queue
@@ -171,8 +171,9 @@ def plan_of(job: Job, attempt: int) -> Plan:
     return Plan(
         job.run, attempt, roles, spec.framework, env=env, secrets=secrets, grace_seconds=spec.grace_seconds,
         start_timeout_seconds=spec.start_timeout_seconds,
-        team=job.team.name, job=job.name, user=job.user.username, volumes=volumes.mounts(spec.volumes), resource=job.queue.resource, node_slots=pods.node_slots(job),
+        team=job.team.name, job=job.name, user=job.user.username, resource=job.queue.resource, node_slots=pods.node_slots(job),
         has_code=job.workspace_id is not None, incarnations=incarnations, docker_config=given.docker_config,
+        **storage.mounts_of(job),
         token_accounts=pods.token_accounts(job) if any(role.shape.service_account for role in roles) else frozenset(),
         secret_files={name: SecretFiles(files, paths[name]) for name, files in given.files.items()},
     )  # fmt: skip

@@ -116,6 +116,27 @@ class Role:
 
 
 @dataclass(frozen=True)
+class Claim:
+    """A claim of a cluster. `size` is empty where it exists already and is not Muster's to make."""
+
+    name: str
+    size: str = ""
+    storage_class: str = ""  # empty: the cluster's default
+    access_mode: str = "ReadWriteMany"
+    volume: str = ""  # the team's name for it
+    team: str = ""
+
+
+@dataclass(frozen=True)
+class ClaimSeen:
+    """What a cluster says of a claim. `state`: pending, bound or lost; empty where it does not exist."""
+
+    state: str = ""
+    capacity: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True)
 class SecretFiles:
     """The files of one of the team's secrets, by name, and where a pod has them; an empty path leaves that to the cluster."""
 
@@ -142,6 +163,9 @@ class Plan:
     resource: str = ""  # the resource of which each process takes one, by its name in the queue
     node_slots: int = 0  # how many of them a node of the queue has; 0: not known
     volumes: Mapping[str, str] = field(default_factory=dict)  # name to mount path, empty for the cluster's choice
+    # Of those volumes that the team owns in Muster: the claim to mount, and where it is Muster's own, how it is made.
+    claims: Mapping[str, "Claim"] = field(default_factory=dict)
+    read_only: frozenset[str] = frozenset()  # names of volumes that are mounted without the right to write
     # Of the team's secrets: files by the secret's name, and registry logins as a `.dockerconfigjson`.
     secret_files: Mapping[str, "SecretFiles"] = field(default_factory=dict, repr=False)
     token_accounts: frozenset[str] = frozenset()  # service accounts whose token is mounted

@@ -24,8 +24,8 @@ def parse(value: Any, problems: list[Problem], *, field: str = "volumes", exampl
         complaint = _complaint(one)
         if complaint:
             problems.append(Problem(field, one, complaint))
-    for part, what in ((0, "name"), (2, "path")):
-        given = [one.partition(":")[part].rstrip("/") for one in value]
+    for part, what in ((0, "name"), (1, "path")):
+        given = [str(_split(one)[part]).rstrip("/") for one in value]
         doubled = sorted({one for one in given if one and given.count(one) > 1})
         problems.extend(Problem(field, one, f"appears twice; give each {what} once") for one in doubled)
     return tuple(value)
@@ -49,15 +49,26 @@ def refuse_common_paths(first: Iterable[str], second: Iterable[str], problems: l
 
 
 def mounts(volumes: Iterable[str]) -> dict[str, str]:
-    """Return name to mount path; an empty path leaves the choice to the cluster."""
-    return {name: path for name, _, path in (one.partition(":") for one in volumes)}
+    """Return name to mount path; an empty path leaves the choice to the volume or the cluster."""
+    return {name: path for name, path, _ in map(_split, volumes)}
+
+
+def read_only(volumes: Iterable[str]) -> frozenset[str]:
+    """Return the names of those that are to be mounted without the right to write: `name:ro`, `name:/path:ro`."""
+    return frozenset(name for name, _, is_read_only in map(_split, volumes) if is_read_only)
+
+
+def _split(one: str) -> tuple[str, str, bool]:
+    name, _, rest = one.partition(":")
+    path = rest.removesuffix(":ro") if rest != "ro" else ""
+    return name, path, rest == "ro" or rest.endswith(":ro")
 
 
 def _complaint(one: str) -> str:
-    name, colon, path = one.partition(":")
+    name, path, is_read_only = _split(one)
     if not _NAME.match(name):
         return "must begin with a name of 1 to 40 of a-z, 0-9 and -, not beginning or ending with -"
-    return path_complaint(path) if colon else ""
+    return path_complaint(path) if ":" in one and not (is_read_only and not path) else ""
 
 
 def path_complaint(path: Any) -> str:

@@ -21,7 +21,7 @@ from queues.resources import describe, fits
 from queues.shape import ReplicaShape
 from workspaces.models import Workspace
 
-from . import command_words, pods, trust
+from . import command_words, pods, storage, trust
 
 MOST_DEFAULTS = 100
 
@@ -59,6 +59,8 @@ def resolve(*, queue: Queue, sent: Mapping[str, Any], workspace: Workspace | Non
         raise InvalidSpec(*problems)
     roles = pods.roles_in(queue, spec)
     _check_operators(roles, spec, queue)
+    if problems := storage.refusals(queue, spec, roles):
+        raise InvalidSpec(*problems)
     asked = {queue.resource: slots_of(roles)}
     if not fits(asked, queue.quota):
         shape = " and ".join(f"{role.replicas} x {role.slots}" for role in roles if role.slots)

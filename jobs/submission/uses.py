@@ -9,7 +9,16 @@ from queues.models import Queue
 
 def of_secret(team: Team, name: str) -> list[str]:
     """Return the open jobs and the queues of a team that name one of its secrets, as phrases."""
-    jobs = Job.objects.filter(team=team, spec__has_key="team_secrets").exclude(phase__in=TERMINAL)
-    found = [f"job {job.name}" for job in jobs.order_by("-id") if name in mounts(job.spec["team_secrets"])]
-    queues = Queue.objects.filter(team=team, defaults__has_key="team_secrets").order_by("name")
-    return [*found, *(f"queue {one.name}" for one in queues if name in mounts(one.defaults["team_secrets"]))]
+    return _naming("team_secrets", team, name)
+
+
+def of_volume(team: Team, name: str) -> list[str]:
+    """The same of a volume."""
+    return _naming("volumes", team, name)
+
+
+def _naming(field: str, team: Team, name: str) -> list[str]:
+    jobs = Job.objects.filter(team=team, spec__has_key=field).exclude(phase__in=TERMINAL).order_by("-id")
+    found = [f"job {job.name}" for job in jobs.only("name", "spec") if name in mounts(job.spec[field])]
+    queues = Queue.objects.filter(team=team, defaults__has_key=field).order_by("name")
+    return [*found, *(f"queue {one.name}" for one in queues if name in mounts(one.defaults[field]))]

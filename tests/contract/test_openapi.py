@@ -36,6 +36,7 @@ from tests.support import packs, seed
 from tests.support.builders import Lab, batch, identity, item, log_item
 from tests.support.patience import PATIENCE_SECONDS
 from tests.support.site import serve
+from volumes import services as volumes
 from workspaces import sent, services
 
 DESCRIPTION = SchemaGenerator().get_schema(request=None, public=True)
@@ -94,6 +95,9 @@ def _filled() -> dict:
     real = {"id": job.pk, "team": "nlp", "username": "ada", "queue": "default", "cluster": "local", "ids": [job.pk]}
     real["resource"] = "cpu"
     real |= {"hook": hook.name, "unused_hook": gone.name, "delivery": hook.deliveries.first().pk}
+    for name in ("data", "unused"):
+        volumes.create(team=team, by=root, name=name, cluster="local", size="1Gi")
+    real |= {"volume": "data", "unused_volume": "unused"}
     real["allowed"] = allowed.allow(team=team, by=root, cluster="local", kind="secret", name="train").pk
     real |= {"secret": "hub", "unused_secret": "unused"}
     real |= {"ended": ended.pk, "token": other.pk, "bot": bot.username, "code": code.pk, "path": "train.py"}
@@ -164,6 +168,9 @@ AT = {
     "DELETE /api/v1/teams/{team}/webhooks/{name}": {"name": "unused_hook"},
     "/secrets/{name}": {"name": "secret"},
     "/allowed/{id}": {"id": "allowed"},
+    "/queues/{name}/versions": {"name": "queue"},
+    "/volumes/{name}": {"name": "volume"},
+    "DELETE /api/v1/teams/{team}/volumes/{name}": {"name": "unused_volume"},
     "DELETE /api/v1/teams/{team}/secrets/{name}": {"name": "unused_secret"},
 }
 SUBMITTED = {"queue": "default", "command": ["torchrun", "train.py"], "nodes": 1, "nproc_per_node": 1}
@@ -174,6 +181,8 @@ PLAIN_BODIES = {
     "POST /api/v1/tokens": {"name": "more"},
     "POST /api/v1/teams/{team}/webhooks": {"name": "more", "url": "https://93.184.216.34/", "events": ["end"]},
     "PATCH /api/v1/teams/{team}/webhooks/{name}": {"is_active": True},
+    "POST /api/v1/teams/{team}/volumes": {"cluster": "local", "name": "more", "size": "1Gi"},
+    "PATCH /api/v1/teams/{team}/volumes/{name}": {"size": "2Gi"},
     "POST /api/v1/teams/{team}/allowed": {"cluster": "local", "kind": "secret", "name": "more"},
     "POST /api/v1/teams/{team}/secrets": {"name": "more", "values": {"HF_TOKEN": "x"}},
     "PATCH /api/v1/teams/{team}/secrets/{name}": {"values": {"HF_TOKEN": "y"}},

@@ -22,7 +22,7 @@ from pathlib import Path
 import grimp
 
 ROOT = Path(__file__).resolve().parents[2]
-SERVER = ("accounts", "common", "controlplane", "jobs", "queues", "workspaces", "credentials")
+SERVER = ("accounts", "common", "controlplane", "jobs", "queues", "workspaces", "credentials", "volumes")
 PROGRAMS = ("agent", "bench", "client", "embedded", "rig")
 # Programs that the tests of a level start or pack, beside what they import. A lane is a level or a folder of one.
 STARTS: dict[str, tuple[str, ...]] = {

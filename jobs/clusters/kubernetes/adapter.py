@@ -18,11 +18,11 @@ from common import faultpoints
 from common.errors import Unreachable
 from jobs.clusters import Checked, Expected, Placement
 from jobs.core.attempt_ref import AttemptRef
-from jobs.core.plan import Plan, Role
+from jobs.core.plan import Claim, ClaimSeen, Plan, Role
 from jobs.core.verdict import ReplicaUpdate, Seen
 from queues.shape import ReplicaShape
 
-from . import meshes, pod_logs
+from . import claims, meshes, pod_logs
 from .api import client
 from .api.answers import need
 from .api.client import CALL_SECONDS, Api
@@ -118,6 +118,22 @@ class KubernetesCluster(ClusterView):
 
     def check(self, plan: Plan) -> Checked:
         return client.run(self._check(plan), CALL_SECONDS)
+
+    def see_claim(self, claim: Claim) -> ClaimSeen:
+        return client.run(claims.see(self.api, self._home, claim), CALL_SECONDS)
+
+    def grow_claim(self, claim: Claim) -> None:
+        client.run(claims.grow(self.api, self._home, claim), CALL_SECONDS)
+
+    def remove_claim(self, claim: Claim) -> bool:
+        return client.run(claims.remove(self.api, self._home, claim), CALL_SECONDS)
+
+    def storage_classes(self) -> dict[str, str] | None:
+        return client.run(claims.classes(self.api), CALL_SECONDS)
+
+    @property
+    def _home(self) -> str:
+        return f"api/v1/namespaces/{self.namespace}"
 
     @property
     def shape(self) -> ReplicaShape:

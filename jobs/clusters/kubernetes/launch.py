@@ -13,6 +13,7 @@ from common.errors import Refused, Sealed, Unreachable
 from jobs.clusters import Checked
 from jobs.core.plan import Plan, Role
 
+from . import claims
 from .api.answers import NEVER, ApiAnswer, need, need_created
 from .api.client import METADATA, METADATA_LIST, Api
 from .api.parallel import Limit, each
@@ -57,6 +58,9 @@ class AttemptLauncher:
             self._pod(plan, role, 0, owner="")
         places = [(role.name, index) for role, index in plan.replicas() if not role.operator]
         owner, is_new = await self._owner(plan)
+        for claim in plan.claims.values():
+            if claim.size:
+                await claims.ensure(self.api, f"api/v1/namespaces/{self.site.namespace}", claim)
         await self._need_agent()
         message = await self._need_config(plan, owner)
         for role in meshed:

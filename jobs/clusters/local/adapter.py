@@ -23,7 +23,7 @@ from common.machine.memory import Memory, memory
 from jobs.clusters import Expected, Placement, Room
 from jobs.clusters.replica_file import LOOPBACK, describe, incarnation_of, mark, place_name, ports_needed
 from jobs.core.attempt_ref import AttemptRef
-from jobs.core.plan import Plan, Role
+from jobs.core.plan import Claim, ClaimSeen, Plan, Role
 from jobs.core.verdict import ENDED, ReplicaSeen, ReplicaState, Seen
 from queues.shape import ReplicaShape
 
@@ -175,6 +175,18 @@ class LocalCluster:
             yield from sorted({name.rpartition("-")[0] for name in changed})
             yield ""
             time.sleep(POLL_SECONDS if current else 2 * POLL_SECONDS)
+
+    def see_claim(self, claim: Claim) -> ClaimSeen:
+        return ClaimSeen("bound" if (self.root / "volumes" / claim.team / claim.volume).is_dir() else "")
+
+    def grow_claim(self, claim: Claim) -> None: ...  # a folder has no size of its own
+
+    def remove_claim(self, claim: Claim) -> bool:
+        with faultpoints.around("local.volume"):
+            trees.remove(self.root / "volumes" / claim.team / claim.volume)
+        return True
+
+    def storage_classes(self) -> None: ...
 
     def write_control(self, url: str) -> None:
         """Publish the control plane's address to the agents of this cluster."""

@@ -22,6 +22,7 @@ from tests.cluster.api.testbed import ClusterTestbed, options
 from tests.cluster.conftest import NamespaceFixture
 from tests.support.monarch_operator import OLD, Operator, defined
 from tests.support.patience import until
+from volumes.models import Volume
 
 ROOT = Path(__file__).resolve().parents[3]
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
@@ -49,6 +50,7 @@ MESH_ENDING = both("mesh.delete")
 # Covered elsewhere: elastic jobs in tests/system/faults, logs of containers in tests/cluster/node/test_unreachable.py.
 ELSEWHERE = both("cluster.end_replicas", "cluster.read_log")
 SUBMITTING = both("cluster.placement")
+CLAIMS = both("kube.claim")
 
 
 class Visitors:
@@ -127,7 +129,7 @@ def visitors(testbed, tmp_path):
 
 def test_every_fault_point_of_the_tasks_process_and_the_watcher_is_covered():
     here = {*WITHOUT_PODS, *AFTER_PODS, *ENDING, *CLOSING, *BELLS, *SMALL, *both("cluster.apply", "kube.pod")}
-    here |= {*ELSEWHERE, *SUBMITTING, *MESH, *MESH_ENDING}
+    here |= {*ELSEWHERE, *SUBMITTING, *MESH, *MESH_ENDING, *CLAIMS}
     mine = ("scheduler.", "store.", "cluster.", "kube.", "mesh.", "doorbell.", "watcher.", "strays.")
     assert here == {point for point in faultpoints.POINTS if point.startswith(mine)}
 
@@ -196,6 +198,19 @@ def _running(testbed: ClusterTestbed, visitors: Visitors, cluster: str = "rig") 
     assert not visitors.live("visit", **visit, phases=[Phase.RUNNING])
     testbed.look("small")
     return visit
+
+
+@pytest.mark.soak(guards=("jobs/clusters/kubernetes", "jobs/control/reconciler.py", "jobs/control/watcher.py"))
+def test_a_crash_while_a_claim_is_made_leaves_one_claim_and_its_job_goes_on(testbed, visitors):
+    Volume.objects.create(team=testbed.team, cluster="rig", name="data", size="1Gi")
+    job = testbed.submit("small", testbed.queue("small"), volumes=["data"])
+    visit = {"job": job.pk, "cluster": "rig"}
+    visitors.die_at(*CLAIMS, **visit, phases=[Phase.STARTING])
+    assert not visitors.live("visit", **visit, phases=[Phase.STARTING])
+    assert [one["metadata"]["name"] for one in testbed.everything("persistentvolumeclaims")] == [
+        "muster-volume-nlp-data"
+    ]
+    assert len(testbed.place.pods()) == 2
 
 
 @pytest.mark.soak(guards=("jobs/clusters/kubernetes", "jobs/control/reconciler.py", "jobs/control/watcher.py"))

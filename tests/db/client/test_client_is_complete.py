@@ -54,6 +54,11 @@ CLIENT = {
     "GET /queues/{name}": ("queue", "queues show"),
     "PATCH /queues/{name}": ("set_queue", "queues set"),
     "GET /queues/{name}/versions": ("queue_versions", "queues versions"),
+    "GET /teams/{team}/volumes": ("volumes", "volumes list"),
+    "POST /teams/{team}/volumes": ("create_volume", "volumes create"),
+    "GET /teams/{team}/volumes/{name}": ("volume", "volumes show"),
+    "PATCH /teams/{team}/volumes/{name}": ("set_volume", "volumes set"),
+    "DELETE /teams/{team}/volumes/{name}": ("delete_volume", "volumes delete"),
     "GET /teams/{team}/allowed": ("allowed_objects", "teams allowed"),
     "POST /teams/{team}/allowed": ("allow_object", "teams allow"),
     "DELETE /teams/{team}/allowed/{id}": ("forbid_object", "teams forbid"),
@@ -180,6 +185,7 @@ def test_every_operation_is_reached_by_a_verb(script, job, lab, people, tmp_path
     webhooks(script, job)
     team_secrets(script, tmp_path)
     templates(script, tmp_path)
+    volumes(script)
     queues_and_the_rest(script)
     login_and_logout(script)
 
@@ -187,7 +193,8 @@ def test_every_operation_is_reached_by_a_verb(script, job, lab, people, tmp_path
     # So that it also works with a server of the release before, unless what is new was asked for.
     unknown = [words for request in script.sent for words in shape.unknown_to(BEFORE, request)]
     assert len(script.sent) > 60 and sorted(set(unknown)) == [
-        f"POST /api/v1/jobs: {new}" for new in ("notify", "team_secrets")
+        *(f"PATCH /api/v1/queues/{{name}}: {new}" for new in ("defaults", "template", "version")),
+        *(f"POST /api/v1/jobs: {new}" for new in ("notify", "team_secrets")),
     ]
 
 
@@ -326,6 +333,16 @@ def templates(script, tmp_path):
     script.run("teams allow nlp secret muster-x --cluster local", exit_code=1)
     script.run(f"teams forbid nlp {number}")
     assert script.ids("teams allowed nlp") == []
+
+
+def volumes(script):
+    assert script.run("volumes create nlp data --cluster local --size 1Gi -q").strip() == "data"
+    script.run("volumes create nlp data --cluster local --size 1Gi", exit_code=1)
+    assert script.ids("volumes list nlp") == ["data"]
+    assert script.read("volumes set nlp data --size 2Gi")["size"] == "2Gi"
+    script.run("volumes set nlp data", exit_code=2)
+    assert "size      2Gi" in script.run("volumes show nlp data")
+    assert "is being deleted" in script.run("volumes delete nlp data")
 
 
 def queues_and_the_rest(script):

@@ -206,10 +206,11 @@ class Asked(MemoryCluster):
         (Refused("this namespace does not exist"), "not_checked"),
     ],
 )
-def test_the_cluster_is_asked_once_for_each_content(queue, boss, monkeypatch, answer, state):
-    cluster = Asked()
+def test_the_cluster_is_asked_once_for_each_content(queue, boss, settings, answer, state):
+    settings.CLUSTERS = {queue.cluster: {"BACKEND": f"{__name__}.Asked"}}
+    adapters.clear()
+    cluster = adapters.get(queue.cluster)
     cluster.answer, cluster.plans = answer, []
-    monkeypatch.setitem(adapters._made, queue.cluster, cluster)
     for image in ("a:1", "b:1", "a:1"):
         save(queue, boss, defaults={"image": image}, **SIDECAR)
     first, _, again = rows = [one for one in queue.versions.all() if one.number > 1]

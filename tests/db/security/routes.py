@@ -29,6 +29,8 @@ from queues.models import AllowedObject, Queue
 from tests.conftest import People, make_user
 from tests.support import packs, seed
 from tests.support.builders import Lab, batch, identity, log_item
+from volumes import services as volumes
+from volumes.models import Volume
 from workspaces import sent, services
 from workspaces.models import Workspace
 
@@ -132,6 +134,8 @@ TABLE: dict[str, Route] = {
     "teams/{team}/service-accounts": route(PAGE, POST=MANAGE, kind=FORM, body="name=ci&role=viewer"),
     "teams/{team}/service-accounts/remove": route(PAGE, POST=MANAGE, kind=FORM, body="username=bot@nlp"),
     "teams/{team}/webhooks": route(PAGE, GET=READ, POST=MANAGE, kind=FORM, body="name=more&url=https://93.184.216.34/&format=json&events=end"),
+    "teams/{team}/volumes": route(PAGE, GET=READ, POST=MANAGE, kind=FORM, body="name=more&cluster=local&size=1Gi&access_mode=ReadWriteMany"),
+    "teams/{team}/volumes/{name}": route(PAGE, GET=READ, POST=MANAGE, kind=FORM, body="act=change&size=9Gi", at="teams/{team}/volumes/{volume}"),
     "queues/{name}/template": route(PAGE, GET=READ, POST=MANAGE, kind=FORM, body="yaml=defaults: {max_retries: 2}&shown="),
     "teams/{team}/secrets": route(PAGE, GET=READ, POST=MANAGE, kind=FORM, body="name=more&kind=env&values=A=b"),
     "teams/{team}/secrets/{name}": route(PAGE, GET=READ, POST=MANAGE, kind=FORM, body="act=change&values=A=c", at="teams/{team}/secrets/{hook}"),
@@ -167,6 +171,8 @@ TABLE: dict[str, Route] = {
     "api/v1/teams/{team}/members/{username}": route(API, PUT=MANAGE, DELETE=MANAGE, body={"role": "viewer"}),
     "api/v1/teams/{team}/service-accounts": route(API, GET=READ, POST=MANAGE, body={"name": "ci", "role": "viewer"}),
     "api/v1/teams/{team}/service-accounts/{username}": route(API, DELETE=MANAGE, at="api/v1/teams/{team}/service-accounts/bot@nlp"),
+    "api/v1/teams/{team}/volumes": route(API, GET=READ, POST=MANAGE, body={"name": "more", "cluster": "local", "size": "1Gi"}),
+    "api/v1/teams/{team}/volumes/{name}": route(API, GET=READ, PATCH=MANAGE, DELETE=MANAGE, body={"size": "9Gi"}, at="api/v1/teams/{team}/volumes/{volume}"),
     "api/v1/queues/{name}/versions": route(API, GET=READ),
     "api/v1/teams/{team}/allowed": route(API, GET=READ, POST=CEILING, body={"cluster": "local", "kind": "secret", "name": "more"}),
     "api/v1/teams/{team}/allowed/{pk}": route(API, DELETE=CEILING, at="api/v1/teams/{team}/allowed/{allowed}"),
@@ -255,6 +261,7 @@ class AccessFixture:
         members.make_service_account(team=team, name="bot", role=Role.MEMBER, by=self.people.admin)
         credentials.create(team=team, by=self.people.admin, name=SECRET, kind="env", values={"A": "b"})
         self.allowed = allowed.allow(team=team, by=self.people.admin, cluster="local", kind="secret", name="train")
+        volumes.create(team=team, by=self.people.admin, name="zebra", cluster="local", size="1Gi")
         self.delivery = seed.webhook(team, name=SECRET).deliveries.first()
         self.kept = Token.issue(self.people.owner, SECRET)[0]
         self.gone = make_user("gone")
@@ -288,6 +295,7 @@ class AccessFixture:
         queues = Queue.objects.order_by("pk").values_list("pk", "nominal", "is_open")
         tokens = Token.objects.order_by("pk").values_list("pk", "revoked_at", "scope")
         hooks = Webhook.objects.order_by("pk").values_list("pk", "all_jobs", "sealed_secret", "deliveries__next_try_at")
+        shared = Volume.objects.order_by("pk").values_list("pk", "size", "removal_asked_at")
         lists = AllowedObject.objects.order_by("pk").values_list("pk", "name")
         secrets = TeamSecret.objects.order_by("pk").values_list("pk", "version")
         return [
@@ -299,6 +307,7 @@ class AccessFixture:
             *hooks,
             *secrets,
             *lists,
+            *shared,
             Workspace.objects.count(),
             Team.objects.count(),
         ]
@@ -313,6 +322,7 @@ def address(pattern: str, world: AccessFixture) -> str:
         hook=SECRET,
         delivery=world.delivery.pk,
         allowed=world.allowed.pk,
+        volume="zebra",
         team="nlp",
         name="default",
         username="teammate",

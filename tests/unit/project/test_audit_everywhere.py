@@ -8,7 +8,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[3]
 WRITERS = [
     "accounts/members.py", "accounts/tokens.py", "accounts/people.py", "queues/services.py", "queues/allowed.py", "jobs/services.py",
-    "jobs/webhooks/services.py", "credentials/services.py",
+    "jobs/webhooks/services.py", "credentials/services.py", "volumes/services.py",
 ]  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
-SERVER = ("accounts", "common", "controlplane", "embedded", "jobs", "queues", "workspaces", "credentials")
+SERVER = ("accounts", "common", "controlplane", "embedded", "jobs", "queues", "workspaces", "credentials", "volumes")
 # Code evaluation, shells, unsafe deserialization, SQL built from strings, weak randomness and digests, XML, and
 # templates built from user input.
 BANNED = {

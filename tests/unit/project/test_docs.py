@@ -153,6 +153,7 @@ def test_no_source_file_is_longer_than_500_lines():
         "embedded",
         "jobs",
         "queues",
+        "volumes",
         "workspaces",
         "bench",
     )

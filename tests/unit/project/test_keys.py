@@ -22,6 +22,7 @@ CHANGED = {
     "queues/admission.py": SERVER,
     "workspaces/garbage.py": SERVER,
     "credentials/services.py": SERVER,
+    "volumes/services.py": SERVER,
     "agent/ranks/shim.py": ALL - {"simulation"},
     "agent/frameworks/ray.py": ALL - {"simulation"},
     "client/muster/commands/submit.py": ALL - {"simulation"},

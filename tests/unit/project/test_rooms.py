@@ -18,6 +18,7 @@ PACKAGES = (
     "jobs",
     "queues",
     "rig",
+    "volumes",
     "workspaces",
 )
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
-SERVER = ("accounts", "common", "controlplane", "embedded", "jobs", "queues", "workspaces", "credentials")
+SERVER = ("accounts", "common", "controlplane", "embedded", "jobs", "queues", "workspaces", "credentials", "volumes")
 FILES = sorted(str(path.relative_to(ROOT)) for one in SERVER for path in (ROOT / one).rglob("*.sql"))
 MOST_LINES = 4  # of a statement in a Python file
 IS_SQL = re.compile(r"^\s*(SELECT|INSERT INTO|UPDATE|DELETE FROM|WITH)\s", re.S)

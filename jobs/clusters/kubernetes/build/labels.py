@@ -14,6 +14,8 @@ RUN, ATTEMPT, ROLE, INDEX = (PREFIX + name for name in ("run", "attempt", "role"
 INCARNATION = PREFIX + "incarnation"  # only if its place was given to a new replica within the attempt
 OWNER = PREFIX + "owner"  # the owner's UID, so that one delete of the collection matches exactly one attempt
 SEALED = PREFIX + "sealed"  # on a Service: the attempt of this name is closed for good
+VOLUME = PREFIX + "volume"  # on a claim: the team's name for it
+TEAM = PREFIX + "team"
 AGENT = PREFIX + "agent"  # on the agent's ConfigMap: its hash
 
 # For people: the job's name, and who submitted it, as far as labels take it.

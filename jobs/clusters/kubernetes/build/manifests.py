@@ -13,21 +13,17 @@ from urllib.parse import urlsplit
 
 from common.errors import Refused
 from jobs.clusters.replica_file import mark, place_name, secret_variable, volume_variable
-from jobs.core.plan import Endpoint, First, FirstRank, Here, Host, Index, Launch, Plan, Port, Role, Value
+from jobs.core.plan import Claim, Endpoint, First, FirstRank, Here, Host, Index, Launch, Plan, Port, Role, Value
 from queues.shape import ReplicaShape
 
-from . import labels
+from . import labels, mounts
+from .mounts import AGENT, SECRETS, SHARED, STATE, VOLUMES, Manifest
 from .site import Site
-
-Manifest = dict[str, Any]
 
 # Agents send their last data after the grace period; the kubelet must not kill them before (docs/wire.md, section 2).
 DRAIN_SECONDS = 60
 # A pod that cannot reach us is misconfigured more often than we are down; its job reports that within a minute.
 GIVE_UP_SECONDS = 45
-AGENT, CONFIG, STATE, SHARED, VOLUMES, SECRETS = (
-    f"/muster/{name}" for name in ("agent", "told", "state", "job", "volumes", "secrets")
-)
 HOME = f"{STATE}/home"
 CONTAINER = "replica"
 # Where API servers listen, behind their Service or at its own port: policies know no names, and its address is not ours to know.
@@ -128,7 +124,7 @@ def secret(plan: Plan, site: Site, *, owner: str, replica: tuple[str, int] | Non
     """
     content = {f"{role.name}.json": json.dumps(replica_config(plan, role, site)) for role in plan.roles}
     content |= {name: token for name, token in plan.secrets.items() if not replica or name == place_name(*replica)}
-    content |= {key: files[name] for files, items in _secret_items(plan) for name, key in items.items()}
+    content |= {key: files[name] for files, items in mounts.secret_items(plan) for name, key in items.items()}
     if site.control_ca:
         content["control-ca.pem"] = site.control_ca
     return {
@@ -146,14 +142,6 @@ def secret(plan: Plan, site: Site, *, owner: str, replica: tuple[str, int] | Non
     }
 
 
-def _secret_items(plan: Plan) -> list[tuple[Mapping[str, str], dict[str, str]]]:
-    """Return for each of the team's secrets with files: those, and the key of each file in the attempt's Secret."""
-    return [
-        (one.files, {file: f"file-{number}-{place}" for place, file in enumerate(sorted(one.files))})
-        for number, (_, one) in enumerate(sorted(plan.secret_files.items()))
-    ]
-
-
 def pull_secret(plan: Plan, *, owner: str) -> Manifest:
     """Return the Secret with the registry logins of the team's secrets, by which nodes pull the images."""
     return {
@@ -167,6 +155,19 @@ def pull_secret(plan: Plan, *, owner: str) -> Manifest:
         },
         "immutable": True,
         "data": {".dockerconfigjson": _encoded(plan.docker_config.encode())},
+    }
+
+
+def claim(wanted: Claim) -> Manifest:
+    """Return the claim of a team's volume. It belongs to no attempt and outlives them all."""
+    spec: Manifest = {"accessModes": [wanted.access_mode], "resources": {"requests": {"storage": wanted.size}}}
+    if wanted.storage_class:
+        spec["storageClassName"] = wanted.storage_class
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": wanted.name, "labels": {labels.VOLUME: wanted.volume, labels.TEAM: wanted.team}},
+        "spec": spec,
     }
 
 
@@ -341,7 +342,7 @@ def _pod_spec(
         "enableServiceLinks": False,
         "securityContext": {**_pod_security(site), **role.shape.pod_security},
         "containers": [_container(plan, role, site=site, env=env)],
-        "volumes": _volumes(plan, role.shape, site=site, config=config, agent=agent),
+        "volumes": mounts.volumes(plan, role.shape, site=site, config=config, agent=agent),
     }
     if first := [*_containers(role.shape.init_containers), *_containers(role.shape.sidecars, is_sidecar=True)]:
         spec["initContainers"] = first
@@ -408,7 +409,7 @@ def _container(plan: Plan, role: Role, *, site: Site, env: list[Manifest]) -> Ma
             **role.shape.security,
         },
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "volumeMounts": [*_mounts(plan, site), *map(dict, role.shape.mounts)],
+        "volumeMounts": [*mounts.mounts(plan, site), *map(dict, role.shape.mounts)],
     }
 
 
@@ -436,47 +437,6 @@ def _pod_security(site: Site) -> Manifest:
     }
 
 
-def _mounts(plan: Plan, site: Site) -> list[Manifest]:
-    mounts: list[Manifest] = [
-        {"name": "agent", "mountPath": AGENT, "readOnly": True},
-        {"name": "told", "mountPath": CONFIG, "readOnly": True},
-        {"name": "state", "mountPath": STATE},
-        {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108
-        {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108 - DataLoader workers hand over batches here
-    ]
-    if site.job_claim:
-        path = "/".join(part for part in (site.job_claim_path.strip("/"), plan.run) if part)
-        mounts.append({"name": "job", "mountPath": SHARED, "subPath": path})
-    for number, (name, path) in enumerate(plan.volumes.items()):
-        mounts.append({"name": f"volume-{number}", "mountPath": path or f"{VOLUMES}/{name}"})
-    for number, (name, one) in enumerate(sorted(plan.secret_files.items())):
-        path = one.path or f"{SECRETS}/{name}"
-        mounts.append({"name": f"secret-{number}", "mountPath": path, "readOnly": True})
-    return mounts
-
-
-def _volumes(plan: Plan, shape: ReplicaShape, *, site: Site, config: Manifest, agent: str) -> list[Manifest]:
-    shm: Manifest = {"medium": "Memory"}
-    if shape.shm:
-        shm["sizeLimit"] = shape.shm
-    volumes: list[Manifest] = [
-        {"name": "agent", "configMap": {"name": agent, "defaultMode": 0o555}},
-        {"name": "told", "secret": config},
-        {"name": "state", "emptyDir": {"sizeLimit": site.state_limit}},
-        {"name": "tmp", "emptyDir": {"sizeLimit": site.tmp_limit}},
-        {"name": "shm", "emptyDir": shm},
-    ]
-    if site.job_claim:
-        volumes.append({"name": "job", "persistentVolumeClaim": {"claimName": site.job_claim}})
-    for number, name in enumerate(plan.volumes):
-        volumes.append({"name": f"volume-{number}", "persistentVolumeClaim": {"claimName": _claim(plan, name, site)}})
-    for number, (_, keys) in enumerate(_secret_items(plan)):
-        items = [{"key": key, "path": file} for file, key in keys.items()]
-        of_files = {"secretName": config["secretName"], "defaultMode": 0o440, "items": items}
-        volumes.append({"name": f"secret-{number}", "secret": of_files})
-    return [*volumes, *map(dict, shape.volumes)]
-
-
 def _config_volume(role: Role, tokens: list[tuple[str, str]], secret: str, *, site: Site) -> Manifest:
     """Mount the role's configuration and these tokens of the Secret, each as (key, file): never those of other pods."""
     files = [(f"{role.name}.json", "role.json"), *tokens]
@@ -489,15 +449,6 @@ def _secret_name(plan: Plan, replica: tuple[str, int], owner: str) -> str:
     incarnation = plan.incarnation(*replica)
     own = f"{replica[0]}-{replica[1]}-r{incarnation}" if incarnation else ""
     return labels.secret(plan.run, plan.attempt, owner=owner, replica=own)
-
-
-def _claim(plan: Plan, name: str, site: Site) -> str:
-    claim = site.claims.get(f"{plan.team}/{name}") or site.claims.get(name)
-    if not claim:
-        theirs = sorted(one for one in site.claims if "/" not in one or one.startswith(f"{plan.team}/"))
-        known = ", ".join(theirs) or "none"
-        raise Refused(f"volume {name}: this cluster has no claim for it (team {plan.team}); its CLAIMS are {known}")
-    return claim
 
 
 def _placement(shape: ReplicaShape) -> Manifest:

@@ -1,0 +1,76 @@
+"""What a pod mounts: the agent and its configuration, folders of its own, the team's volumes and secrets. Pure."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from common.errors import Refused
+from jobs.core.plan import Plan
+from queues.shape import ReplicaShape
+
+from .site import Site
+
+Manifest = dict[str, Any]
+AGENT, CONFIG, STATE, SHARED, VOLUMES, SECRETS = (
+    f"/muster/{name}" for name in ("agent", "told", "state", "job", "volumes", "secrets")
+)
+
+
+def mounts(plan: Plan, site: Site) -> list[Manifest]:
+    mounts: list[Manifest] = [
+        {"name": "agent", "mountPath": AGENT, "readOnly": True},
+        {"name": "told", "mountPath": CONFIG, "readOnly": True},
+        {"name": "state", "mountPath": STATE},
+        {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108
+        {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108 - DataLoader workers hand over batches here
+    ]
+    if site.job_claim:
+        path = "/".join(part for part in (site.job_claim_path.strip("/"), plan.run) if part)
+        mounts.append({"name": "job", "mountPath": SHARED, "subPath": path})
+    for number, (name, path) in enumerate(plan.volumes.items()):
+        read_only = {"readOnly": True} if name in plan.read_only else {}
+        mounts.append({"name": f"volume-{number}", "mountPath": path or f"{VOLUMES}/{name}", **read_only})
+    for number, (name, one) in enumerate(sorted(plan.secret_files.items())):
+        path = one.path or f"{SECRETS}/{name}"
+        mounts.append({"name": f"secret-{number}", "mountPath": path, "readOnly": True})
+    return mounts
+
+
+def volumes(plan: Plan, shape: ReplicaShape, *, site: Site, config: Manifest, agent: str) -> list[Manifest]:
+    shm: Manifest = {"medium": "Memory"}
+    if shape.shm:
+        shm["sizeLimit"] = shape.shm
+    volumes: list[Manifest] = [
+        {"name": "agent", "configMap": {"name": agent, "defaultMode": 0o555}},
+        {"name": "told", "secret": config},
+        {"name": "state", "emptyDir": {"sizeLimit": site.state_limit}},
+        {"name": "tmp", "emptyDir": {"sizeLimit": site.tmp_limit}},
+        {"name": "shm", "emptyDir": shm},
+    ]
+    if site.job_claim:
+        volumes.append({"name": "job", "persistentVolumeClaim": {"claimName": site.job_claim}})
+    for number, name in enumerate(plan.volumes):
+        volumes.append({"name": f"volume-{number}", "persistentVolumeClaim": {"claimName": _claim(plan, name, site)}})
+    for number, (_, keys) in enumerate(secret_items(plan)):
+        items = [{"key": key, "path": file} for file, key in keys.items()]
+        of_files = {"secretName": config["secretName"], "defaultMode": 0o440, "items": items}
+        volumes.append({"name": f"secret-{number}", "secret": of_files})
+    return [*volumes, *map(dict, shape.volumes)]
+
+
+def secret_items(plan: Plan) -> list[tuple[Mapping[str, str], dict[str, str]]]:
+    """Return for each of the team's secrets with files: those, and the key of each file in the attempt's Secret."""
+    return [
+        (one.files, {file: f"file-{number}-{place}" for place, file in enumerate(sorted(one.files))})
+        for number, (_, one) in enumerate(sorted(plan.secret_files.items()))
+    ]
+
+
+def _claim(plan: Plan, name: str, site: Site) -> str:
+    if name in plan.claims:
+        return plan.claims[name].name
+    claim = site.claims.get(f"{plan.team}/{name}") or site.claims.get(name)
+    if not claim:
+        theirs = sorted(one for one in site.claims if "/" not in one or one.startswith(f"{plan.team}/"))
+        known = ", ".join(theirs) or "none"
+        raise Refused(f"volume {name}: team {plan.team} has none of this name on this cluster; its CLAIMS are {known}")
+    return claim

@@ -1,0 +1,73 @@
+"""The volumes that a job names: which of its team's they are, what its cluster can do with them, and how they are mounted."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from common.errors import InvalidInput, Problem
+from jobs import clusters
+from jobs.clusters import Claims
+from jobs.core import volumes as entries
+from jobs.core.plan import Claim, Role
+from jobs.core.spec import JobSpec
+from jobs.models import Job
+from queues.models import Queue
+from volumes import services as volumes
+from volumes.models import AccessMode, Volume
+
+
+def refusals(queue: Queue, spec: JobSpec, roles: Iterable[Role]) -> list[Problem]:
+    """Return a problem for each volume of the team that the job cannot mount where it would run."""
+    replicas = sum(role.replicas for role in roles)
+    found = []
+    for name, row in volumes.named([*entries.mounts(spec.volumes)], team=queue.team).items():
+        if row.cluster != queue.cluster:
+            words = f"is on cluster {row.cluster}, and queue {queue.name} runs its jobs on {queue.cluster}; choose another queue"
+            found.append(Problem("volumes", name, words))
+        elif row.removal_asked_at is not None:
+            found.append(Problem("volumes", name, "is being deleted"))
+        elif row.access_mode == AccessMode.RWO and replicas > 1 and clusters.backend(queue.cluster).MOUNTS:
+            words = f"is {row.access_mode}: one node mounts it, and the job has {replicas} replicas; use a {AccessMode.RWX} volume"
+            found.append(Problem("volumes", name, words))
+    return found
+
+
+def mounts_of(job: Job) -> dict[str, Any]:
+    """Return the fields of a launch's plan about volumes: `volumes`, `claims` and `read_only`."""
+    spec = job.job_spec
+    paths, read_only = entries.mounts(spec.volumes), set(entries.read_only(spec.volumes))
+    rows = {
+        name: row
+        for name, row in volumes.named([*paths], team=job.team).items()
+        if row.cluster == job.queue.cluster and clusters.backend(row.cluster).MAKES_PODS
+    }
+    read_only |= {name for name, row in rows.items() if row.is_read_only or row.access_mode == AccessMode.ROX}
+    return {
+        "volumes": {name: path or (rows[name].mount_path if name in rows else "") for name, path in paths.items()},
+        "claims": {name: claim_of(row) for name, row in rows.items()},
+        "read_only": frozenset(read_only),
+    }
+
+
+def claim_of(row: Volume) -> Claim:
+    return Claim(row.claim_name, row.size, row.storage_class, row.access_mode, row.name, row.team.name)
+
+
+def check(values: Mapping[str, Any], *, cluster: str) -> None:
+    """Raise InvalidInput for what a volume cannot have on this cluster."""
+    backend, problems = clusters.backend(cluster), []
+    if not backend.MAKES_PODS:
+        words = f"has no meaning on cluster {cluster}, where a volume is a folder of one machine; omit it"
+        names = ("claim", "storage_class", "mount_path", "is_read_only")
+        problems += [Problem(name, values[name], words) for name in names if values.get(name)]
+    path = values.get("mount_path")
+    if path and (complaint := entries.path_complaint(path)):
+        problems.append(Problem("mount_path", path, complaint))
+    wanted = values.get("storage_class")
+    if wanted and backend.MAKES_PODS:
+        adapter = clusters.get(cluster)
+        known = adapter.storage_classes() if isinstance(adapter, Claims) else None
+        if known is not None and wanted not in known:
+            words = f"does not exist on cluster {cluster}; it has {', '.join(sorted(known)) or 'none'}"
+            problems.append(Problem("storage_class", wanted, words))
+    if problems:
+        raise InvalidInput(*problems)

@@ -1,0 +1,107 @@
+"""/teams/NAME/volumes: shared folders of a team, with what their clusters and the agents of jobs say of them."""
+
+from typing import Any
+
+from django.conf import settings
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.core.exceptions import PermissionDenied
+from django.http import HttpResponse
+from django.shortcuts import redirect
+from django.views.decorators.http import require_http_methods
+
+from accounts.models import Team
+from accounts.permissions import Act, may, require
+from common.errors import Conflict, InvalidInput, NotAllowed, Problem
+from jobs.submission import storage
+from volumes import services
+from volumes.models import AccessMode, Volume
+
+from .responses import Context, HtmxRequest, answer
+
+TEXTS = ("size", "claim", "storage_class", "access_mode", "mount_path")
+
+
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def volumes(request: HtmxRequest, team: str) -> HttpResponse:
+    """List a team's volumes, and make one."""
+    found, _ = services.of_team(request.user, team)
+    if request.method != "POST":
+        return _list(request, found)
+    _require_admin(request, found)
+    given = {name: request.POST.get(name, "").strip() for name in ("name", "cluster", *TEXTS)}
+    values: dict[str, Any] = {name: value for name, value in given.items() if value}
+    values = {"name": "", "cluster": "", **values}
+    if request.POST.get("is_read_only"):
+        values["is_read_only"] = True
+    try:
+        if values["cluster"] not in settings.CLUSTERS:
+            raise InvalidInput(Problem("cluster", values["cluster"], f"must be one of {', '.join(settings.CLUSTERS)}"))
+        storage.check(values, cluster=values["cluster"])
+        made = services.create(team=found, by=request.user, **values)
+    except (InvalidInput, Conflict) as error:
+        return _list(request, found, errors=_errors(error), given=given, status=422)
+    messages.success(request, f"Volume {made.name} was created; its storage is made with its first use.")
+    return redirect("team-volumes", team=team)
+
+
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def volume(request: HtmxRequest, team: str, name: str) -> HttpResponse:
+    """Show one volume; the posted `act` says what to do with it."""
+    found = services.one_of(request.user, team, name)
+    if request.method != "POST":
+        return _page(request, found)
+    _require_admin(request, found.team)
+    try:
+        if request.POST.get("act") == "remove":
+            services.remove(volume=found, by=request.user)
+            messages.success(request, f"Volume {found.name} is being deleted.")
+            return redirect("team-volumes", team=team)
+        values: dict[str, Any] = {"mount_path": request.POST.get("mount_path", "").strip()}
+        values["is_read_only"] = bool(request.POST.get("is_read_only"))
+        if size := request.POST.get("size", "").strip():
+            values["size"] = size
+        storage.check(values, cluster=found.cluster)
+        services.change(volume=found, by=request.user, **values)
+    except (InvalidInput, Conflict) as error:
+        return _page(request, found, errors=_errors(error), status=422)
+    messages.success(request, f"Volume {found.name} was changed.")
+    return redirect("team-volume", team=team, name=name)
+
+
+def _errors(error: InvalidInput | Conflict) -> list[str]:
+    if isinstance(error, InvalidInput):
+        return [f"{one.field} {one.message}" for one in error.problems]
+    return [str(error)]
+
+
+def _require_admin(request: HtmxRequest, team: Team) -> None:
+    try:
+        require(request.user, Act.MANAGE, team)
+    except NotAllowed as error:
+        raise PermissionDenied(str(error)) from error
+
+
+def _list(request: HtmxRequest, team: Team, *, status: int = 200, **more: Any) -> HttpResponse:
+    context: Context = {
+        "team": team,
+        "rows": list(services.of_team(request.user, team.name)[1]),
+        "clusters": sorted(settings.CLUSTERS),
+        "modes": AccessMode.choices,
+        "may_manage": may(request.user, Act.MANAGE, team),
+        **more,
+    }
+    return answer(request, template="volumes/list.html", context=context, status=status)
+
+
+def _page(request: HtmxRequest, row: Volume, *, status: int = 200, **more: Any) -> HttpResponse:
+    context: Context = {
+        "volume": row,
+        "team": row.team,
+        "users": services.used_by(row),
+        "may_manage": may(request.user, Act.MANAGE, row.team) and row.removal_asked_at is None,
+        **more,
+    }
+    return answer(request, template="volumes/detail.html", context=context, status=status)

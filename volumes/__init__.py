@@ -1,0 +1,1 @@
+"""Shared folders that teams own: claims of a cluster, or folders of a machine."""

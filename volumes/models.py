@@ -1,0 +1,71 @@
+"""A team's volumes. Services write what is wanted, tasks what the cluster says of it."""
+
+from django.db import models
+from django.db.models import Q
+from django.utils import timezone
+
+from accounts.models import Team, User
+
+NAME_LENGTH = 40
+
+
+class AccessMode(models.TextChoices):
+    """How many nodes may mount it at once, in the words of Kubernetes."""
+
+    RWX = "ReadWriteMany", "Several nodes read and write"
+    ROX = "ReadOnlyMany", "Several nodes read"
+    RWO = "ReadWriteOnce", "One node reads and writes"
+
+
+class State(models.TextChoices):
+    UNUSED = "unused", "Made with its first use"
+    PENDING = "pending", "Waits for its storage"
+    BOUND = "bound", "Bound"
+    LOST = "lost", "Its storage is gone"
+    REMOVING = "removing", "Is being deleted"
+
+
+class Volume(models.Model):
+    """Where a claim is Muster's own, it is made with the first job that mounts it, and deleted with the volume."""
+
+    team = models.ForeignKey(Team, models.CASCADE, related_name="volumes")
+    cluster = models.CharField(max_length=40, help_text="an alias in CLUSTERS")
+    name = models.CharField(max_length=NAME_LENGTH)
+    # what is wanted
+    claim = models.CharField(max_length=253, blank=True, help_text="an existing claim; empty: one of Muster's own")
+    size = models.CharField(
+        max_length=30, blank=True, help_text="as a Kubernetes quantity; empty for an existing claim"
+    )
+    storage_class = models.CharField(max_length=253, blank=True, help_text="empty: the cluster's default")
+    access_mode = models.CharField(max_length=20, choices=AccessMode, default=AccessMode.RWX)
+    mount_path = models.CharField(max_length=255, blank=True, help_text="empty: /muster/volumes/NAME")
+    is_read_only = models.BooleanField(default=False)
+    removal_asked_at = models.DateTimeField(null=True)
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+    created_by = models.ForeignKey(User, models.SET_NULL, null=True, related_name="+")
+    # what the cluster says
+    state = models.CharField(max_length=10, choices=State, default=State.UNUSED)
+    capacity = models.CharField(max_length=30, blank=True)
+    message = models.TextField(blank=True, help_text="why it waits, in the provisioner's words")
+    checked_at = models.DateTimeField(null=True)
+    # what agents of replicas that mount it say
+    total_bytes = models.BigIntegerField(null=True)
+    free_bytes = models.BigIntegerField(null=True)
+    written_at = models.DateTimeField(null=True, help_text="when something in its top folder was last written")
+    used_at = models.DateTimeField(null=True, help_text="when these were seen")
+
+    class Meta:
+        ordering = ["name"]
+        constraints = [
+            models.UniqueConstraint(fields=["team", "name"], name="volume_name_once_per_team"),
+            models.CheckConstraint(condition=Q(access_mode__in=AccessMode.values), name="volume_access_mode_is_known"),
+            models.CheckConstraint(condition=Q(state__in=State.values), name="volume_state_is_known"),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def claim_name(self) -> str:
+        """The name of its claim. One of Muster's own begins as all of its objects do, so that no template can name it."""
+        return self.claim or f"muster-volume-{self.team.name}-{self.name}"
