@@ -6,6 +6,7 @@ from django.core.management import CommandError, call_command
 from accounts.models import AuditEntry, Membership, Role
 from common.errors import InvalidInput, InvalidSpec
 from jobs import services
+from jobs.submission.resolving import queue_defaults
 
 MONARCH = {"framework": "monarch", "command": "python3 train.py"}
 
@@ -33,9 +34,9 @@ def test_a_jobs_own_value_comes_before_the_queues(queue, capsys):
 
 @pytest.mark.django_db
 def test_a_queue_cannot_give_a_policy_and_retries_that_exclude_each_other(queue):
-    assert services.queue_defaults(queue, {"restart_policy": "OnFailure"}) == {"restart_policy": "OnFailure"}
+    assert queue_defaults(queue, {"restart_policy": "OnFailure"}) == {"restart_policy": "OnFailure"}
     with pytest.raises(InvalidInput) as caught:
-        services.queue_defaults(queue, {"restart_policy": "Never", "max_retries": 2})
+        queue_defaults(queue, {"restart_policy": "Never", "max_retries": 2})
     assert [one.field for one in caught.value.problems] == ["defaults.restart_policy"]
 
 

@@ -16,6 +16,7 @@ from jobs.analysis.usage import with_use
 from jobs.ingest import apply
 from jobs.logs import compaction, removal, retention
 from jobs.models import Delivery, Job, JobEvent, LogSegment, MetricChunk, RemovedJob, Webhook
+from jobs.submission.resolving import queue_defaults
 from queues.models import Queue
 from tests.db.api.test_api import SENT, Api
 from tests.support.builders import batch, identity, item, log_item
@@ -119,11 +120,11 @@ def test_it_stays_while_its_agents_may_still_deliver(lab, settings):
 
 
 def test_a_queue_gives_it_to_its_jobs(lab, queue):
-    queue.defaults = services.queue_defaults(queue, {"ttl_seconds": 7200})
+    queue.defaults = queue_defaults(queue, {"ttl_seconds": 7200})
     assert lab.submit().ttl_seconds == 7200
     assert lab.submit(ttl_seconds=60).ttl_seconds == 60
     with pytest.raises(InvalidInput, match="must be from 1 to 315360000"):
-        services.queue_defaults(queue, {"ttl_seconds": 315360001})
+        queue_defaults(queue, {"ttl_seconds": 315360001})
 
 
 def test_a_plan_says_when(people, queue):
