@@ -14,6 +14,7 @@ with what is there now, and `--size all` runs those whose guards a change touche
 """
 
 import time
+from collections.abc import Collection
 from datetime import UTC, datetime
 
 import pytest
@@ -58,7 +59,11 @@ def pytest_report_header(config):
 
 def mark_of(item: pytest.Item) -> str:
     """The strictest of a test's marks, empty if it has none: a case of a matrix may have one beside its function's."""
-    return next((name for name in ("soak", "full", "ci") if item.get_closest_marker(name)), "")
+    return strictest({mark.name for mark in item.iter_markers()})
+
+
+def strictest(marks: Collection[str]) -> str:
+    return next((name for name in ("soak", "full", "ci") if name in marks), "")
 
 
 @pytest.hookimpl(trylast=True)  # after -k and -m have chosen

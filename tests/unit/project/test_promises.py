@@ -1,10 +1,10 @@
 """tests/README.md names the owner of every promise: each is there, each once, and no document was forgotten."""
 
-import ast
 import re
 from collections import Counter
-from functools import cache
 from pathlib import Path
+
+from tests.support import owners
 
 ROOT = Path(__file__).resolve().parents[3]
 ROW = re.compile(r"^\| (?P<promise>.+) \| (?P<document>[\w-]+\.md) \| `(?P<path>[\w/]+\.py)::(?P<name>\w+)` \|$")
@@ -29,20 +29,11 @@ def rows() -> list[re.Match[str]]:
     return [row for row in map(ROW.match, lines()) if row]
 
 
-@cache
-def names(path: Path) -> frozenset[str]:
-    """Functions and classes of a module; none where there is no such file."""
-    if not path.is_file():
-        return frozenset()
-    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    return frozenset(one.name for one in ast.parse(path.read_text()).body if isinstance(one, kinds))
-
-
 def test_every_owner_exists():
     missing = [
         f"{row['path']}::{row['name']} owns: {row['promise']}"
         for row in rows()
-        if not row["name"].lower().startswith("test") or row["name"] not in names(ROOT / "tests" / row["path"])
+        if not owners.exists(row["path"], row["name"])
     ]
     assert not missing, "no such test:\n" + "\n".join(missing)
 
