@@ -22,6 +22,7 @@ from .loop import Loop
 from .output.followed import Followed
 from .output.journal import Journal
 from .output.mirror import mirror
+from .output.mounted import MountedVolumes
 from .output.outbox import Outbox
 from .output.salvage import salvage
 from .output.sender import BatchSender
@@ -122,6 +123,11 @@ class Replica:
         )
         self._sender = _sender(folder, spool=self._spool, on_command=self._commanded)
         self._sampler = Sampler(self._ranks, outbox=self._outbox, wake=self._loop.wake, trouble=folder.trouble)
+        # The first of a role looks for all: they mount the same volumes.
+        env = {**os.environ, **self._spec.env}
+        self._volumes = (
+            MountedVolumes(env, outbox=self._outbox, trouble=folder.trouble) if not self._spec.index else None
+        )
         self._commands: list[dict[str, Any]] = []  # from the sender's thread
         self._held: Any = None  # the socket on the rendezvous port
         self._complaints: list[Any] = []  # the launcher's streams
@@ -138,6 +144,8 @@ class Replica:
         # Threads only now: a process forks safely while it has one.
         self._sender.start()
         self._sampler.start()
+        if self._volumes:
+            self._volumes.start()
         if self._followed:
             self._followed.start()
         if outcome is None:
@@ -338,6 +346,8 @@ class Replica:
         """Spool the ends first, then write the status, then drain the spool."""
         at = time.time()
         self._sampler.stop()
+        if self._volumes:
+            self._volumes.stop()
         if self._event_files:
             self._event_files.finish()
         frameworks.get(self._spec.framework).clean(self._folder)

@@ -1,7 +1,8 @@
 """The only writers of what is wanted of volumes: administrators of the team. What a cluster says is written by tasks."""
 
 import re
-from datetime import datetime
+from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from django.conf import settings
@@ -19,6 +20,7 @@ from common.signals import doorbell
 from queues import allowed, quantities
 
 from .models import AccessMode, State, Volume
+from .use import Use
 
 MOST = 100  # of one team
 IN_USE = "volume"
@@ -139,11 +141,12 @@ def record(volume: Volume, *, state: str, capacity: str, message: str, now: date
     )
 
 
-def record_use(*, team: int, cluster: str, uses: dict[str, dict[str, Any]], now: datetime) -> None:
+def record_use(*, team: int, cluster: str, uses: Mapping[str, Use], now: datetime) -> None:
     """Write what an agent says of the file systems that it mounts, by the volume's name."""
     for name, one in uses.items():
+        written = datetime.fromtimestamp(one.written_at, UTC)
         Volume.objects.filter(team=team, cluster=cluster, name=name).update(
-            total_bytes=one["total"], free_bytes=one["free"], written_at=one["written_at"], used_at=now
+            total_bytes=one.total, free_bytes=one.free, written_at=min(written, now), used_at=now
         )
 
 

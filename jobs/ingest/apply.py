@@ -20,6 +20,7 @@ from jobs.core.batch import LAUNCHER, Batch, Item
 from jobs.history import note_latest, note_once
 from jobs.logs import storage, usage
 from jobs.models import Job, RemovedJob
+from volumes import services as volumes
 
 from . import container_log_format, replica_rows, translate, turns
 from .replica_rows import ReplicaRow, known_names, note_names
@@ -163,6 +164,9 @@ def _notify(row: ReplicaRow, changes: translate.RowChanges, *, identity: AgentId
     if changes.folder:
         words = working_folders.note(changes.folder, replica=place)
         note_once(job=row.job, attempt=attempt, about=working_folders.ABOUT, message=words)
+    if changes.volumes:
+        cluster = Job.objects.values_list("queue__cluster", flat=True).get(pk=row.job)
+        volumes.record_use(team=row.team, cluster=cluster, uses=changes.volumes, now=timezone.now())
     if changes.alone:
         words = lonely_ranks.note(changes.alone, replica=place)
         note_once(job=row.job, attempt=attempt, about=lonely_ranks.ABOUT, message=words)

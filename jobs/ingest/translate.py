@@ -14,10 +14,11 @@ from typing import Any
 
 from common.errors import InvalidInput, Problem
 from common.text import format_bytes
-from jobs.core import lonely_ranks, nodes, working_folders
+from jobs.core import lonely_ranks, nodes, volume_use, working_folders
 from jobs.core import unexpected_ranks as unexpected
 from jobs.core.batch import LAUNCHER, MAX_SEGMENT_RAW_BYTES, Batch, Item, clean, last_words
 from jobs.core.headlines import HEADLINES
+from volumes.use import Use
 
 ENDED = ("succeeded", "failed")
 STATES = ("waiting", "running", *ENDED)
@@ -95,6 +96,7 @@ class RowChanges:
     nodes: dict[str, Any] | None = None  # of the framework's own cluster, if the batch reports them
     alone: tuple[int, ...] = ()  # ranks that train without having met the others
     folder: working_folders.Files | None = None  # what the replica carried over into its working folder, or lost there
+    volumes: Mapping[str, Use] = field(default_factory=dict)  # the team's that it mounts, by name
     cut: tuple[str, str] | None = None  # how a note begins, and the rest, if a budget left no room for all text
     stored_bytes: int = 0
 
@@ -140,7 +142,7 @@ class _Reading:
         self.kinds: dict[str, Callable[[Item], None]] = {
             "replica": self._replica, "rank": self._rank, "log": self._log, "gap": self._log,
             "metrics": self._metrics, "sample": self._sample, "nodes": self._nodes,
-            "folder": self._folder, "alone": self._alone,
+            "folder": self._folder, "alone": self._alone, "volumes": self._volumes,
         }  # fmt: skip
 
     def read(self, batch: Batch) -> RowChanges:
@@ -156,6 +158,9 @@ class _Reading:
 
     def _folder(self, item: Item) -> None:
         self.changes.folder = working_folders.read(item)
+
+    def _volumes(self, item: Item) -> None:
+        self.changes.volumes = volume_use.read(item)
 
     def _alone(self, item: Item) -> None:
         self.changes.alone = lonely_ranks.read(item)

@@ -18,7 +18,7 @@ from .api.answers import NEVER, ApiAnswer, need, need_created
 from .api.client import METADATA, METADATA_LIST, Api
 from .api.parallel import Limit, each
 from .build import labels, manifests
-from .build.manifests import Manifest
+from .build.mounts import Manifest
 from .build.site import Site
 from .facts.pods import owner_uid, read_owner
 from .meshes import Meshes

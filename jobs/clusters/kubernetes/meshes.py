@@ -18,7 +18,7 @@ from .api.answers import ApiAnswer, need, need_created
 from .api.client import METADATA, METADATA_LIST, Api
 from .api.objects import get, items
 from .build import labels, manifests
-from .build.manifests import Manifest
+from .build.mounts import Manifest
 from .build.site import Site
 
 KIND = "MonarchMesh"

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from accounts.models import AuditEntry, Membership, Role, Token
+from accounts.models import AuditEntry, Membership, Role, Team, Token
 from common import faultpoints
 from common.errors import Conflict, InvalidInput, InvalidSpec
 from jobs import services as jobs
@@ -14,10 +14,12 @@ from jobs.clusters import adapters
 from jobs.control import scheduler, volume_visits
 from jobs.control.store import plan_of
 from jobs.core.plan import Claim
+from jobs.ingest import apply
 from queues import allowed
 from queues.models import Queue
 from tests.conftest import make_user
 from tests.db.accounts.conftest import Api
+from tests.support.builders import batch, identity, item
 from volumes import services
 from volumes.models import Volume
 
@@ -64,6 +66,15 @@ def cluster(lab, queue):
     lab.cluster = adapters.get(queue.cluster)
     lab.cluster.clock, lab.cluster.run_seconds = lab.clock.seconds, 1e9
     return lab.cluster
+
+
+@pytest.fixture
+def local(tmp_path, settings):
+    """The folder of a local cluster named `plain`."""
+    settings.CLUSTERS = {"plain": {"BACKEND": "jobs.clusters.local.LocalCluster", "OPTIONS": {"ROOT": str(tmp_path)}}}
+    adapters.clear()
+    yield tmp_path
+    adapters.clear()
 
 
 def visited(row: Volume, after: int = 60) -> Volume:
@@ -219,11 +230,10 @@ def test_one_node_s_volume_is_refused_to_several_replicas_and_another_cluster_s_
         lab.submit(volumes=["far"])
 
 
-def test_on_a_local_cluster_it_is_a_folder(team, boss, tmp_path, settings):
-    settings.CLUSTERS = {"plain": {"BACKEND": "jobs.clusters.local.LocalCluster", "OPTIONS": {"ROOT": str(tmp_path)}}}
+def test_on_a_local_cluster_it_is_a_folder(team, boss, local):
     row = services.create(team=team, by=boss, name="datasets", cluster="plain", size="1Gi")
     assert visited(row).state == "unused"
-    folder = tmp_path / "volumes" / "nlp" / "datasets"
+    folder = local / "volumes" / "nlp" / "datasets"
     folder.mkdir(parents=True)
     (folder / "data").write_text("1")
     assert visited(row, 120).state == "bound"
@@ -268,12 +278,9 @@ def test_a_queue_s_volumes_count_as_use(volume, queue, boss):
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_process_that_dies_while_it_deletes_a_folder_is_made_up_for(
-    team, boss, tmp_path, settings, monkeypatch, when
-):
-    settings.CLUSTERS = {"plain": {"BACKEND": "jobs.clusters.local.LocalCluster", "OPTIONS": {"ROOT": str(tmp_path)}}}
+def test_a_process_that_dies_while_it_deletes_a_folder_is_made_up_for(team, boss, local, monkeypatch, when):
     row = services.create(team=team, by=boss, name="datasets", cluster="plain", size="1Gi")
-    folder = tmp_path / "volumes" / "nlp" / "datasets"
+    folder = local / "volumes" / "nlp" / "datasets"
     folder.mkdir(parents=True)
     services.remove(volume=row, by=boss)
 
@@ -291,3 +298,22 @@ def test_a_process_that_dies_while_it_deletes_a_folder_is_made_up_for(
     assert Volume.objects.exists() and folder.exists() == (when == "before")
     volume_visits.visit_all(now=timezone.now())
     assert not folder.exists() and not Volume.objects.exists()
+
+
+def test_agents_say_how_full_a_volume_is(lab, cluster, volume, queue):
+    row = volume()
+    other = services.create(team=Team.objects.get(name="vision"), by=make_user("r", is_superuser=True), name="datasets",
+                            cluster=queue.cluster, size="1Gi")  # fmt: skip
+    job = lab.running(volumes=["datasets"])
+    said = {
+        "datasets": {"total": 100, "free": 40, "written_at": 1_763_700_000},
+        "unknown": {"total": 1, "free": 1, "written_at": 1},
+    }
+    apply.apply_batch(identity=identity(job), batch=batch(1, item("volumes", volumes=said)))
+    row.refresh_from_db()
+    other.refresh_from_db()
+    assert (row.total_bytes, row.free_bytes, row.written_at.timestamp()) == (100, 40, 1_763_700_000)
+    assert row.used_at is not None and other.used_at is None
+    wrong = {"datasets": {"total": "many", "free": 1, "written_at": 1}}
+    with pytest.raises(InvalidInput, match="must be a whole number"):
+        apply.apply_batch(identity=identity(job), batch=batch(2, item("volumes", volumes=wrong)))

@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+import os
 import signal
 import socket
 import sys
@@ -81,6 +82,20 @@ def test_files_of_secrets_are_there_for_the_command_and_its_user_alone(bench: Be
     files = {"train.py": f"import os; print(open({str(path)!r}).read(), oct(os.stat({str(path)!r}).st_mode))"}
     received = bench.run([sys.executable, "train.py"], files=files, secret_files={str(path): "{}"})
     assert received.texts() == ["{} 0o100600"]
+
+
+def test_the_first_replica_says_how_full_the_volumes_are_that_it_mounts(bench: Bench, tmp_path: Path) -> None:
+    volume = tmp_path / "data-sets"
+    volume.mkdir()
+    (volume / "new").write_text("x")
+    os.utime(volume / "new", (1_800_000_000, 1_800_000_000))
+    code = {"train.py": "import time\ntime.sleep(4)"}
+    received = bench.run([sys.executable, "train.py"], files=code, env={"MUSTER_VOLUME_DATA_SETS": str(volume)})
+    (said,) = [one["volumes"] for one in received.kind("volumes")]
+    about = os.statvfs(volume)
+    assert said["data-sets"]["total"] == about.f_blocks * about.f_frsize
+    assert 0 < said["data-sets"]["free"] <= said["data-sets"]["total"]
+    assert said["data-sets"]["written_at"] == 1_800_000_000
 
 
 @pytest.mark.parametrize("absolute", [False, True])
