@@ -69,3 +69,30 @@ class Volume(models.Model):
     def claim_name(self) -> str:
         """The name of its claim. One of Muster's own begins as all of its objects do, so that no template can name it."""
         return self.claim or f"muster-volume-{self.team.name}-{self.name}"
+
+
+class JobStorage(models.Model):
+    """A claim of one job's own, as its queue's template asks for: noted before it is made, and kept until it is deleted.
+
+    `job` is a number and no reference: a claim with checkpoints may have to be deleted after the job's row.
+    """
+
+    job = models.BigIntegerField()
+    run = models.CharField(max_length=32, help_text="part of the claim's name")
+    job_name = models.CharField(max_length=48)
+    kind = models.CharField(max_length=12, help_text="workspace, which goes with the job, or checkpoints")
+    team = models.ForeignKey(Team, models.CASCADE, related_name="+")
+    cluster = models.CharField(max_length=40)
+    size = models.CharField(max_length=30)
+    storage_class = models.CharField(max_length=253, blank=True)
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["run", "kind"], name="job_storage_once")]
+
+    def __str__(self) -> str:
+        return f"{self.kind} of {self.run}"
+
+    @property
+    def claim_name(self) -> str:
+        return f"muster-job-{self.run}-{self.kind}"

@@ -1,7 +1,7 @@
 """The only writers of what is wanted of volumes: administrators of the team. What a cluster says is written by tasks."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -19,7 +19,7 @@ from common.errors import Conflict, InvalidInput, Problem
 from common.signals import doorbell
 from queues import allowed, quantities
 
-from .models import AccessMode, State, Volume
+from .models import AccessMode, JobStorage, State, Volume
 from .use import Use
 
 MOST = 100  # of one team
@@ -123,6 +123,26 @@ def hold(names: list[str], *, team: Team) -> None:
 
 def named(names: list[str], *, team: Team) -> dict[str, Volume]:
     return {row.name: row for row in Volume.objects.filter(team=team, name__in=names).select_related("team")}
+
+
+# -- claims of single jobs, which their queue's template asks for
+
+
+def note_job_storage(rows: Iterable[JobStorage]) -> None:
+    """Write that claims are about to be made for a job, so that they are surely deleted. Idempotent."""
+    JobStorage.objects.bulk_create(rows, ignore_conflicts=True)
+
+
+def of_run(run: str) -> list[JobStorage]:
+    return list(JobStorage.objects.filter(run=run).select_related("team").order_by("kind"))
+
+
+def all_job_storage() -> QuerySet[JobStorage]:
+    return JobStorage.objects.select_related("team").order_by("pk")
+
+
+def forget_job_storage(row: JobStorage) -> None:
+    JobStorage.objects.filter(pk=row.pk).delete()
 
 
 # -- what tasks write

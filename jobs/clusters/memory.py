@@ -84,7 +84,11 @@ class MemoryCluster:
         attempt = self._attempt(plan.ref)
         if attempt.is_sealed:
             raise Sealed(f"attempt {plan.attempt} of {plan.run} is closed")
-        self.claims |= {one.name: one for one in plan.claims.values() if one.size and one.name not in self.claims}
+        self.claims |= {
+            one.name: one
+            for one in (*plan.claims.values(), *plan.job_claims.values())
+            if one.size and one.name not in self.claims
+        }
         for role, index in plan.replicas():
             there, incarnation = attempt.replicas.get((role.name, index)), plan.incarnation(role.name, index)
             if there is None or there.seen.incarnation < incarnation:

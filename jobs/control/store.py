@@ -30,6 +30,7 @@ from jobs.submission import pods, storage, trust
 from jobs.webhooks import courier, outbox
 from jobs.webhooks.events import WebhookEvent
 from queues.models import Queue
+from volumes.services import note_job_storage
 
 from . import attempt_rows, elastic_rows, job_secrets, lease_renewal, replica_status
 from .reconciler import Held
@@ -296,6 +297,7 @@ def _on_phase_entered(job: Job, now: datetime, launch: int | None) -> None:
     """Apply the changes that come with entering a phase. `launch`: the row of the attempt."""
     if job.phase == Phase.STARTING:
         assert launch is not None
+        note_job_storage(storage.wanted_of(job))
         _insert_attempt(job, launch)
     elif job.phase in (Phase.QUEUED, Phase.SUSPENDED):
         job.preempt_requested_at = job.admitted_at = None  # these requests are fulfilled now

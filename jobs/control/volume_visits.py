@@ -6,7 +6,9 @@ from datetime import datetime, timedelta
 from common.errors import InvalidInput, Refused, Unreachable
 from jobs import clusters
 from jobs.clusters import Claims
-from jobs.submission.storage import claim_of
+from jobs.core.pod_template import WORKSPACE
+from jobs.models import Job
+from jobs.submission.storage import claim_of, claim_of_job
 from queues import quantities
 from volumes import services
 from volumes.models import State, Volume
@@ -25,7 +27,24 @@ def visit_all(*, now: datetime) -> int:
             services.record(volume, state=volume.state, capacity=volume.capacity, message=str(error), now=now)
         except Unreachable as error:
             log.info("volume %s of %s is not looked at: %s", volume.name, volume.team.name, error)
+    _visit_job_storage()
     return len(due)
+
+
+def _visit_job_storage() -> None:
+    """Delete the claims of jobs that no longer need them: a workspace with the job's end, checkpoints with its row."""
+    rows = list(services.all_job_storage())
+    jobs = {job.pk: job for job in Job.objects.filter(pk__in={row.job for row in rows}).only("phase")}
+    for row in rows:
+        job = jobs.get(row.job)
+        if job is not None and not (job.is_finished and row.kind == WORKSPACE):
+            continue
+        try:
+            cluster = clusters.get(row.cluster)
+            if not isinstance(cluster, Claims) or cluster.remove_claim(claim_of_job(row)):
+                services.forget_job_storage(row)
+        except (Refused, Unreachable, InvalidInput) as error:
+            log.info("%s is not deleted yet: %s", row, error)
 
 
 def _visit(volume: Volume, now: datetime) -> None:

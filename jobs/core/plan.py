@@ -123,8 +123,10 @@ class Claim:
     size: str = ""
     storage_class: str = ""  # empty: the cluster's default
     access_mode: str = "ReadWriteMany"
-    volume: str = ""  # the team's name for it
+    volume: str = ""  # the team's name for it, or what it is for the job
     team: str = ""
+    run: str = ""  # of the job whose own it is
+    job: str = ""  # its name
 
 
 @dataclass(frozen=True)
@@ -165,6 +167,7 @@ class Plan:
     volumes: Mapping[str, str] = field(default_factory=dict)  # name to mount path, empty for the cluster's choice
     # Of those volumes that the team owns in Muster: the claim to mount, and where it is Muster's own, how it is made.
     claims: Mapping[str, "Claim"] = field(default_factory=dict)
+    job_claims: Mapping[str, "Claim"] = field(default_factory=dict)  # of the job's own: workspace and checkpoints
     read_only: frozenset[str] = frozenset()  # names of volumes that are mounted without the right to write
     # Of the team's secrets: files by the secret's name, and registry logins as a `.dockerconfigjson`.
     secret_files: Mapping[str, "SecretFiles"] = field(default_factory=dict, repr=False)

@@ -1,6 +1,6 @@
 """What a queue says of its jobs' pods beyond a job's own fields: parsed once, with what each part may do. Pure.
 
-A document has `node` (what a node of the queue has), `shm_per_gpu`, `locked` (fields that a job may not set) and `pods`
+A document has `node` (what a node of the queue has), `shm_per_gpu`, `storage` (claims of each job's own), `locked` (fields that a job may not set) and `pods`
 (parts of a pod as Kubernetes writes them). It is stored as given; `layer` turns it into a shape for one role.
 """
 
@@ -20,7 +20,8 @@ from .fields import FIELDS
 from .plan import Role
 
 MOST_BYTES = 64 * 1024
-PARTS = ("node", "shm_per_gpu", "locked", "pods")
+PARTS = ("node", "shm_per_gpu", "storage", "locked", "pods")
+WORKSPACE, CHECKPOINTS = "workspace", "checkpoints"
 NODE = ("cpus", "memory", "gpu_type", "resource")
 PODS = (
     "service_account", "scheduler", "pull_secrets", "affinity", "security", "host_network", "init_containers",
@@ -41,7 +42,7 @@ CONTAINER = (
 )  # fmt: skip
 # Types of volumes that hold nothing of the node's, of the network's or of other pods.
 _PLAIN_VOLUMES = ("emptyDir", "configMap", "secret", "projected", "downwardAPI", "persistentVolumeClaim")
-_OWN_VOLUMES = re.compile(r"(agent|told|state|tmp|shm|job|(volume|secret)-[0-9]+)\Z")
+_OWN_VOLUMES = re.compile(r"(agent|told|state|tmp|shm|job|workspace|checkpoints|(volume|secret)-[0-9]+)\Z")
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\Z")
 _OBJECT = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*\Z")
 _DEVICE = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([a-z0-9.-]*[a-z0-9])?/[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?\Z")
@@ -73,6 +74,8 @@ def parse(value: Any, problems: list[Problem]) -> dict[str, Any]:
         _check_node(given["node"], problems)
     if "shm_per_gpu" in given:
         _check_amount("shm_per_gpu", given["shm_per_gpu"], quantities.MEMORY, problems)
+    if "storage" in given and _is_mapping(given["storage"], "storage", problems):
+        _check_storage(given["storage"], problems)
     if "locked" in given:
         _check_locked(given["locked"], problems)
     if "pods" in given and _is_mapping(given["pods"], "pods", problems):
@@ -118,6 +121,22 @@ def layer(document: Mapping[str, Any], role: Role, *, gpus_per_node: int) -> Rep
         volumes=tuple(pods.get("volumes", ())),
         mounts=tuple(pods.get("mounts", ())),
     )
+
+
+@dataclass(frozen=True)
+class Storage:
+    """A claim of a job's own: `WORKSPACE`, which goes with the job, or `CHECKPOINTS`, which outlive its end."""
+
+    size: str
+    storage_class: str = ""
+
+
+def storage(document: Mapping[str, Any], *, slots: int) -> dict[str, Storage]:
+    """Return the claims that a job of this many slots gets, by kind. Sizes grow with its GPUs."""
+    return {
+        kind: Storage(_scaled(str(one["size_per_gpu"]), Fraction(max(slots, 1))), one.get("storage_class", ""))
+        for kind, one in document.get("storage", {}).items()
+    }
 
 
 def refuse_locked(
@@ -184,6 +203,21 @@ def _check_node(node: Mapping[str, Any], problems: list[Problem]) -> None:
     if device and not (isinstance(device, str) and _DEVICE.match(device)):
         words = "is no resource of a node; write it as nodes offer it, such as nvidia.com/gpu or nvidia.com/mig-1g.10gb"
         problems.append(Problem("node.resource", device, words))
+
+
+def _check_storage(given: Mapping[str, Any], problems: list[Problem]) -> None:
+    _known(given, (WORKSPACE, CHECKPOINTS), "storage.", problems)
+    for kind, one in given.items():
+        if not _is_mapping(one, f"storage.{kind}", problems):
+            continue
+        _known(one, ("size_per_gpu", "storage_class"), f"storage.{kind}.", problems)
+        if "size_per_gpu" in one:
+            _check_amount(f"storage.{kind}.size_per_gpu", one["size_per_gpu"], quantities.MEMORY, problems)
+        else:
+            problems.append(Problem(f"storage.{kind}.size_per_gpu", None, "is missing; give a size such as 10Gi"))
+        if one.get("storage_class") and not _is_object(one["storage_class"]):
+            words = "is not the name of a class; use a-z, 0-9, - and ."
+            problems.append(Problem(f"storage.{kind}.storage_class", one["storage_class"], words))
 
 
 def _check_amount(field: str, value: Any, kind: str, problems: list[Problem]) -> None:

@@ -6,13 +6,14 @@ from typing import Any
 from common.errors import InvalidInput, Problem
 from jobs import clusters
 from jobs.clusters import Claims
+from jobs.core import pod_template
 from jobs.core import volumes as entries
 from jobs.core.plan import Claim, Role
 from jobs.core.spec import JobSpec
 from jobs.models import Job
 from queues.models import Queue
 from volumes import services as volumes
-from volumes.models import AccessMode, Volume
+from volumes.models import AccessMode, JobStorage, Volume
 
 
 def refusals(queue: Queue, spec: JobSpec, roles: Iterable[Role]) -> list[Problem]:
@@ -32,7 +33,7 @@ def refusals(queue: Queue, spec: JobSpec, roles: Iterable[Role]) -> list[Problem
 
 
 def mounts_of(job: Job) -> dict[str, Any]:
-    """Return the fields of a launch's plan about volumes: `volumes`, `claims` and `read_only`."""
+    """Return the fields of a launch's plan about volumes: `volumes`, `claims`, `job_claims` and `read_only`."""
     spec = job.job_spec
     paths, read_only = entries.mounts(spec.volumes), set(entries.read_only(spec.volumes))
     rows = {
@@ -45,7 +46,28 @@ def mounts_of(job: Job) -> dict[str, Any]:
         "volumes": {name: path or (rows[name].mount_path if name in rows else "") for name, path in paths.items()},
         "claims": {name: claim_of(row) for name, row in rows.items()},
         "read_only": frozenset(read_only),
+        "job_claims": {row.kind: claim_of_job(row) for row in wanted_of(job)},
     }
+
+
+def wanted_of(job: Job) -> list[JobStorage]:
+    """Return the claims of the job's own that its queue's template asks for."""
+    document = job.template.content.get("template", {}) if job.template else {}
+    if not document.get("storage") or not clusters.backend(job.queue.cluster).MAKES_PODS:
+        return []
+    return [
+        JobStorage(
+            job=job.pk, run=job.run, job_name=job.name, kind=kind, team=job.team, cluster=job.queue.cluster,
+            size=one.size, storage_class=one.storage_class,
+        )
+        for kind, one in pod_template.storage(document, slots=job.slots).items()
+    ]  # fmt: skip
+
+
+def claim_of_job(row: JobStorage) -> Claim:
+    return Claim(
+        row.claim_name, row.size, row.storage_class, AccessMode.RWX, row.kind, row.team.name, row.run, row.job_name
+    )
 
 
 def claim_of(row: Volume) -> Claim:

@@ -58,7 +58,7 @@ class AttemptLauncher:
             self._pod(plan, role, 0, owner="")
         places = [(role.name, index) for role, index in plan.replicas() if not role.operator]
         owner, is_new = await self._owner(plan)
-        for claim in plan.claims.values():
+        for claim in (*plan.claims.values(), *plan.job_claims.values()):
             if claim.size:
                 await claims.ensure(self.api, f"api/v1/namespaces/{self.site.namespace}", claim)
         await self._need_agent()

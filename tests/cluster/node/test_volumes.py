@@ -1,7 +1,7 @@
 """A team's volume on real pods: both replicas write and read it, a read-only mount refuses, and it is deleted after its use."""
 
 import pytest
-from muster import Conflict
+from muster.errors import Conflict
 
 from rig.world import NAMESPACE
 from tests.cluster.node.conftest import GUARDS, Pods

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from jobs.core.plan import Claim
+
 PREFIX = "muster.dev/"
 RUN, ATTEMPT, ROLE, INDEX = (PREFIX + name for name in ("run", "attempt", "role", "index"))
 INCARNATION = PREFIX + "incarnation"  # only if its place was given to a new replica within the attempt
@@ -60,6 +62,12 @@ def secret(run: str, attempt: int, *, owner: str, replica: str = "") -> str:
     `replica` is the rest of the name of a replacement pod, whose Secret is created later than the attempt's.
     """
     return f"{service(run, attempt)}-{owner[:8]}" + (f"-{replica}" if replica else "")
+
+
+def of_claim(claim: Claim) -> dict[str, str]:
+    """Return the labels of a claim: whose it is, and for a job's own also the names by which people look for it."""
+    found = {VOLUME: claim.volume, TEAM: claim.team}
+    return {**found, RUN: claim.run, JOB: claim.job, **dict.fromkeys(_ELSEWHERE, claim.job)} if claim.run else found
 
 
 def pod(run: str, attempt: int, role: str, index: int, incarnation: int = 0) -> str:

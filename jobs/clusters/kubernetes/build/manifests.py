@@ -159,14 +159,14 @@ def pull_secret(plan: Plan, *, owner: str) -> Manifest:
 
 
 def claim(wanted: Claim) -> Manifest:
-    """Return the claim of a team's volume. It belongs to no attempt and outlives them all."""
+    """Return the claim of a team's volume, or of a job. It belongs to no attempt and outlives them all."""
     spec: Manifest = {"accessModes": [wanted.access_mode], "resources": {"requests": {"storage": wanted.size}}}
     if wanted.storage_class:
         spec["storageClassName"] = wanted.storage_class
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
-        "metadata": {"name": wanted.name, "labels": {labels.VOLUME: wanted.volume, labels.TEAM: wanted.team}},
+        "metadata": {"name": wanted.name, "labels": labels.of_claim(wanted)},
         "spec": spec,
     }
 
@@ -190,7 +190,7 @@ def replica_config(plan: Plan, role: Role, site: Site) -> dict[str, Any]:
         "hold_port": None,
         "grace_seconds": plan.grace_seconds,
         "start_timeout_seconds": plan.start_timeout_seconds,
-        "shared": SHARED if site.job_claim else "",
+        "shared": SHARED if site.job_claim or plan.job_claims else "",
         "mark": mark(plan.run, plan.attempt),
         "is_elastic": role.least is not None,
         "control": {"url": site.control_url},

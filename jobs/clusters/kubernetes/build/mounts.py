@@ -5,6 +5,7 @@ from typing import Any
 
 from common.errors import Refused
 from jobs.core.plan import Plan
+from jobs.core.pod_template import CHECKPOINTS, WORKSPACE
 from queues.shape import ReplicaShape
 
 from .site import Site
@@ -23,9 +24,13 @@ def mounts(plan: Plan, site: Site) -> list[Manifest]:
         {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108
         {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108 - DataLoader workers hand over batches here
     ]
-    if site.job_claim:
+    if WORKSPACE in plan.job_claims:
+        mounts.append({"name": WORKSPACE, "mountPath": SHARED})
+    elif site.job_claim:
         path = "/".join(part for part in (site.job_claim_path.strip("/"), plan.run) if part)
         mounts.append({"name": "job", "mountPath": SHARED, "subPath": path})
+    if CHECKPOINTS in plan.job_claims:
+        mounts.append({"name": CHECKPOINTS, "mountPath": f"{SHARED}/checkpoints"})
     for number, (name, path) in enumerate(plan.volumes.items()):
         read_only = {"readOnly": True} if name in plan.read_only else {}
         mounts.append({"name": f"volume-{number}", "mountPath": path or f"{VOLUMES}/{name}", **read_only})
@@ -46,7 +51,9 @@ def volumes(plan: Plan, shape: ReplicaShape, *, site: Site, config: Manifest, ag
         {"name": "tmp", "emptyDir": {"sizeLimit": site.tmp_limit}},
         {"name": "shm", "emptyDir": shm},
     ]
-    if site.job_claim:
+    for kind, claim in sorted(plan.job_claims.items()):
+        volumes.append({"name": kind, "persistentVolumeClaim": {"claimName": claim.name}})
+    if site.job_claim and WORKSPACE not in plan.job_claims:
         volumes.append({"name": "job", "persistentVolumeClaim": {"claimName": site.job_claim}})
     for number, name in enumerate(plan.volumes):
         volumes.append({"name": f"volume-{number}", "persistentVolumeClaim": {"claimName": _claim(plan, name, site)}})

@@ -16,7 +16,7 @@ from jobs import frameworks
 from jobs.clusters.kubernetes.build import labels, manifests
 from jobs.clusters.kubernetes.build.site import Site
 from jobs.core import pod_template
-from jobs.core.plan import Host, Index, Plan, Port, Role, SecretFiles
+from jobs.core.plan import Claim, Host, Index, Plan, Port, Role, SecretFiles
 from jobs.core.spec import parse
 from jobs.frameworks import OPTIONS, torchrun
 from queues.shape import of_resources
@@ -55,6 +55,16 @@ SHAPED = Role(
         annotations={"example.org/note": "mine"}, working_dir="examples",
     ),
 )  # fmt: skip
+
+
+def with_job_storage() -> Plan:
+    own = {"team": "nlp", "run": "42-abcdef", "job": "gpt-small"}
+    claims = {
+        "workspace": Claim("muster-job-42-abcdef-workspace", "80Gi", volume="workspace", **own),
+        "checkpoints": Claim("muster-job-42-abcdef-checkpoints", "400Gi", "fast", volume="checkpoints", **own),
+    }
+    shared = {"datasets": Claim("muster-volume-nlp-datasets", "1Ti", volume="datasets", team="nlp")}
+    return a_plan(job_claims=claims, claims=shared, volumes={"datasets": "/data"}, read_only=frozenset({"datasets"}))
 
 
 def with_team_secrets() -> Plan:
@@ -110,6 +120,8 @@ def pod(plan: Plan, index: int = 1, site: Site = SITE, role: int = 0) -> manifes
         ),
         ("pod-on-cpus", lambda: pod(a_plan(resource="cpu"))),
         ("pod-with-a-template", lambda: pod(with_a_template(), site=GPUS)),
+        ("pod-with-job-storage", lambda: pod(with_job_storage())),
+        ("claim-of-a-job", lambda: manifests.claim(with_job_storage().job_claims["workspace"])),
         ("pod-with-team-secrets", lambda: pod(with_team_secrets())),
         ("secret-of-team-secrets", lambda: manifests.pull_secret(with_team_secrets(), owner="uid-1234-5678")),
         (
