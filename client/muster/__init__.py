@@ -8,7 +8,7 @@ from __future__ import annotations
 import pkgutil
 from typing import TYPE_CHECKING, Any
 
-from ._report import checkpoints, report
+from ._report import checkpoints, report, start_from
 
 if TYPE_CHECKING:
     from .client import AsyncClient, Client
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 # The agent's copy contains only this file and _report; an installed client is found after it.
 __path__ = pkgutil.extend_path(__path__, __name__)
 
-__all__ = ["AsyncClient", "Client", "checkpoints", "report"]
+__all__ = ["AsyncClient", "Client", "checkpoints", "report", "start_from"]
 
 _CLIENTS = ("AsyncClient", "Client")
 

@@ -15,6 +15,7 @@ from typing import Any
 
 SOCKET_ENV = "MUSTER_REPORT"
 CHECKPOINTS_ENV = "MUSTER_CHECKPOINTS"
+FROM_ENV = "MUSTER_FROM"
 RETRY_SECONDS = 5.0  # between attempts to reach an agent that did not answer
 BUFFER_BYTES = 1 << 20
 
@@ -34,6 +35,11 @@ def checkpoints() -> str:
     path = os.environ.get(CHECKPOINTS_ENV) or os.path.join(os.getcwd(), "checkpoints")
     os.makedirs(path, exist_ok=True)
     return path
+
+
+def start_from() -> str | None:
+    """Return the folder with the checkpoints of the job that this one begins from (`--from`); None without one."""
+    return os.environ.get(FROM_ENV) or None
 
 
 class _Reporter:

@@ -47,13 +47,15 @@ def describe(
     control_file: str,
     volumes: Mapping[str, str] | None = None,
     secrets_folder: str = "",
+    start_folder: str = "",
 ) -> dict[str, Any]:
     """Return one replica's `replica.json` (docs/wire.md, section 1). `volumes` maps names to their folders.
 
-    `secrets_folder`: where the agent writes the files of the team's secrets, each secret in a folder of its name.
+    `start_folder` has the checkpoints of the job that it begins from. `secrets_folder`: where the agent writes the files of the team's secrets, each secret in a folder of its name.
     """
     env = {name: resolve(value, plan, role, index=index, ports=ports) for name, value in role.env.items()}
     env |= {volume_variable(name): folder for name, folder in (volumes or {}).items()}
+    env |= start_variables(plan, start_folder)
     env |= {secret_variable(name): f"{secrets_folder}/{name}" for name in plan.secret_files}
     held = [ports[name] for name, home in ports_needed(plan).items() if home == (role.name, index)]
     return {
@@ -126,6 +128,14 @@ def volume_variable(name: str) -> str:
 def secret_variable(name: str) -> str:
     """Return the variable with the folder of a secret's files: MUSTER_SECRET_CLOUD_KEY for `cloud-key`."""
     return "MUSTER_SECRET_" + name.upper().replace("-", "_")
+
+
+def start_variables(plan: Plan, folder: str) -> dict[str, str]:
+    """Return the variables that say where the checkpoints of an earlier job are, and which to begin from."""
+    if plan.start_from is None:
+        return {}
+    step = plan.start_from.step
+    return {"MUSTER_FROM": folder, **({} if step is None else {"MUSTER_FROM_STEP": str(step)})}
 
 
 def mark(run: str, attempt: int) -> str:

@@ -139,6 +139,15 @@ class ClaimSeen:
 
 
 @dataclass(frozen=True)
+class StartFrom:
+    """The checkpoints of an earlier job, which the replicas can read."""
+
+    run: str  # of that job
+    step: int | None = None
+    claim: str = ""  # that has them; empty: the cluster's common claim, or the folder of the machine
+
+
+@dataclass(frozen=True)
 class SecretFiles:
     """The files of one of the team's secrets, by name, and where a pod has them; an empty path leaves that to the cluster."""
 
@@ -168,6 +177,7 @@ class Plan:
     # Of those volumes that the team owns in Muster: the claim to mount, and where it is Muster's own, how it is made.
     claims: Mapping[str, "Claim"] = field(default_factory=dict)
     job_claims: Mapping[str, "Claim"] = field(default_factory=dict)  # of the job's own: workspace and checkpoints
+    start_from: "StartFrom | None" = None
     read_only: frozenset[str] = frozenset()  # names of volumes that are mounted without the right to write
     # Of the team's secrets: files by the secret's name, and registry logins as a `.dockerconfigjson`.
     secret_files: Mapping[str, "SecretFiles"] = field(default_factory=dict, repr=False)

@@ -42,7 +42,7 @@ CONTAINER = (
 )  # fmt: skip
 # Types of volumes that hold nothing of the node's, of the network's or of other pods.
 _PLAIN_VOLUMES = ("emptyDir", "configMap", "secret", "projected", "downwardAPI", "persistentVolumeClaim")
-_OWN_VOLUMES = re.compile(r"(agent|told|state|tmp|shm|job|workspace|checkpoints|(volume|secret)-[0-9]+)\Z")
+_OWN_VOLUMES = re.compile(r"(agent|told|state|tmp|shm|job|from|workspace|checkpoints|(volume|secret)-[0-9]+)\Z")
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\Z")
 _OBJECT = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*\Z")
 _DEVICE = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([a-z0-9.-]*[a-z0-9])?/[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?\Z")

@@ -64,6 +64,8 @@ class JobSpec:
     grace_seconds: int = 30
     start_timeout_seconds: int = 300
     deadline_seconds: int | None = None
+    from_job: int | None = None  # whose checkpoints it can read
+    from_step: int | None = None
     ttl_seconds: int | None = None  # from its end to its removal; None: it stays
     ignore_printed: int = 0  # 1: no metrics are taken from lines
     options: Mapping[str, Any] = field(default_factory=dict)  # of its framework: what was given, by its FIELDS
@@ -72,7 +74,12 @@ class JobSpec:
         """Return what `from_json` takes. Later fields only where they are given: the release before does not know them."""
         lists = {name: list(getattr(self, name)) for name in _LATER}
         pods = {name: getattr(self, name) for name in (*pod_fields.NAMES, "roles")}
-        numbers = {"ignore_printed": self.ignore_printed, "ttl_seconds": self.ttl_seconds}
+        numbers = {
+            "ignore_printed": self.ignore_printed,
+            "ttl_seconds": self.ttl_seconds,
+            "from_job": self.from_job,
+            "from_step": self.from_step,
+        }
         optional = {"options": dict(self.options), **numbers, **pods, **lists}
         return {
             **{name: value for name, value in asdict(self).items() if name not in optional},
@@ -125,6 +132,8 @@ def parse(
     for one in FIELDS.values():
         if one.type is Type.WHOLE and one.name in data:
             _take_count(one, data[one.name], values, problems=problems)
+    if values.get("from_step") is not None and values.get("from_job") is None:
+        problems.append(Problem("from_step", values["from_step"], "needs from_job, the job that has this step; set it"))
     _take_retries((defaults or {}, asked), values, problems)
     _take_gpus(gpus_per_node, values, problems)
     _take_command(data.get("command"), values, problems, is_file=is_file)

@@ -62,7 +62,7 @@ OPTIONS: Mapping[str, Mapping[str, Field]] = {
 
 
 # What a job cannot take from its queue: its own name and command, and what is encrypted or given by a user each time.
-NO_DEFAULT = frozenset({"name", "command", "secrets", "env"})
+NO_DEFAULT = frozenset({"name", "command", "secrets", "env", "from_job", "from_step"})
 
 
 def get(name: str) -> Framework:

@@ -61,6 +61,8 @@ def resolve(*, queue: Queue, sent: Mapping[str, Any], workspace: Workspace | Non
     _check_operators(roles, spec, queue)
     if problems := storage.refusals(queue, spec, roles):
         raise InvalidSpec(*problems)
+    if problem := storage.start_problem(queue, spec):
+        raise InvalidSpec(problem)
     asked = {queue.resource: slots_of(roles)}
     if not fits(asked, queue.quota):
         shape = " and ".join(f"{role.replicas} x {role.slots}" for role in roles if role.slots)

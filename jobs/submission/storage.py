@@ -3,12 +3,12 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from common.errors import InvalidInput, Problem
+from common.errors import InvalidInput, Problem, Refused
 from jobs import clusters
 from jobs.clusters import Claims
 from jobs.core import pod_template
 from jobs.core import volumes as entries
-from jobs.core.plan import Claim, Role
+from jobs.core.plan import Claim, Role, StartFrom
 from jobs.core.spec import JobSpec
 from jobs.models import Job
 from queues.models import Queue
@@ -32,8 +32,37 @@ def refusals(queue: Queue, spec: JobSpec, roles: Iterable[Role]) -> list[Problem
     return found
 
 
+def start_problem(queue: Queue, spec: JobSpec) -> Problem | None:
+    """Return why the job cannot begin from the one that it names; None if it can, or names none."""
+    if spec.from_job is None:
+        return None
+    job = Job.objects.filter(pk=spec.from_job, team=queue.team).select_related("queue").first()
+    if job is None:
+        return Problem("from_job", spec.from_job, f"is no job of team {queue.team.name}; `muster jobs` lists them")
+    if job.queue.cluster != queue.cluster:
+        words = (
+            f"ran on cluster {job.queue.cluster}, and queue {queue.name} is on {queue.cluster}; choose another queue"
+        )
+        return Problem("from_job", spec.from_job, words)
+    if not job.attempt:
+        return Problem("from_job", spec.from_job, f"is {job.phase} and has not begun: it has no checkpoints")
+    return None
+
+
+def start_of(job: Job) -> StartFrom | None:
+    """Return the checkpoints that a launch begins from. Raises Refused where the job that has them was removed."""
+    spec = job.job_spec
+    if spec.from_job is None:
+        return None
+    source = Job.objects.filter(pk=spec.from_job, team=job.team).first()
+    if source is None:
+        raise Refused(f"job {spec.from_job}, whose checkpoints it begins from, was removed")
+    own = next((row.claim_name for row in volumes.of_run(source.run) if row.kind == pod_template.CHECKPOINTS), "")
+    return StartFrom(source.run, spec.from_step, own)
+
+
 def mounts_of(job: Job) -> dict[str, Any]:
-    """Return the fields of a launch's plan about volumes: `volumes`, `claims`, `job_claims` and `read_only`."""
+    """Return the fields of a launch's plan about volumes: `volumes`, `claims`, `job_claims`, `start_from` and `read_only`."""
     spec = job.job_spec
     paths, read_only = entries.mounts(spec.volumes), set(entries.read_only(spec.volumes))
     rows = {
@@ -46,6 +75,7 @@ def mounts_of(job: Job) -> dict[str, Any]:
         "volumes": {name: path or (rows[name].mount_path if name in rows else "") for name, path in paths.items()},
         "claims": {name: claim_of(row) for name, row in rows.items()},
         "read_only": frozenset(read_only),
+        "start_from": start_of(job),
         "job_claims": {row.kind: claim_of_job(row) for row in wanted_of(job)},
     }
 

@@ -164,11 +164,10 @@ def _initial(request: HtmxRequest) -> dict[str, Any]:
     if named := request.GET.get("framework"):  # a link, and the way to its fields without JavaScript
         fresh["framework"] = named
     origin = whole(request.GET.get("from"))
-    return (
-        fresh
-        if origin is None
-        else {**from_job(readable_job(request, pk=origin)), "idempotency_key": fresh["idempotency_key"]}
-    )
+    if origin is None:
+        return fresh
+    start = {"from_job": origin} if request.GET.get("checkpoints") else {}
+    return {**from_job(readable_job(request, pk=origin)), **start, "idempotency_key": fresh["idempotency_key"]}
 
 
 def _queue_named(request: HtmxRequest) -> Queue | None:

@@ -39,6 +39,16 @@ def _seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> i
         raise click.BadParameter(str(error), ctx, param) from error
 
 
+def _start(ctx: click.Context, param: click.Parameter, value: str | None) -> dict[str, int] | None:
+    """Parse JOB or JOB@STEP."""
+    if value is None:
+        return None
+    job, at, step = value.partition("@")
+    if not job.isdecimal() or (at and not step.isdecimal()):
+        raise click.BadParameter("give a job's number, such as 412, or 412@3000 for its step 3000", ctx, param)
+    return {"from_job": int(job), **({"from_step": int(step)} if at else {})}
+
+
 def set_fields(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, Any]:
     """Parse NAME=VALUE; a value is read as in a job file, so `[a, b]` is a list."""
     return {name: job_value(name, text, source="--set") for name, text in _env(ctx, param, values).items()}
@@ -82,6 +92,8 @@ OPTIONS: tuple[Callable[[Any], Any], ...] = (
                  help="The same as Kubernetes says it: Never, or OnFailure (3 retries, unless --retries says more)."),
     click.option("--notify", metavar="NAME", multiple=True,
                  help="Webhook of the team to notify of this job; may be repeated."),
+    click.option("--from", "start", metavar="JOB[@STEP]", callback=_start,
+                 help="Earlier job of the team whose checkpoints this one can read, at $MUSTER_FROM."),
     click.option("--priority", metavar="N", type=int, help="Jobs with higher numbers start first within the queue."),
     click.option("--deadline", "deadline_seconds", metavar="S", type=COUNT, help="Stop the job after S seconds."),
     click.option("--ttl", "ttl_seconds", metavar="TIME", callback=_seconds,
@@ -105,7 +117,8 @@ def job_fields(file: str | None, *, flags: dict[str, Any]) -> dict[str, Any]:
     """Return the fields of a job from its file and the options. Raises UsageError where a required one is missing."""
     more = flags.pop("more")
     fields = merged(read_job(content(file), source=file) if file else {}, flags=more)
-    fields = merged(fields, flags=flags)  # an option of its own wins over --set
+    start = flags.pop("start") or {}
+    fields = merged(fields, flags={**flags, **start})  # an option of its own wins over --set
     env: dict[str, str] = {}
     for source in fields.pop("env_file", ()):
         env.update(read_env(content(source), source=source, here=os.environ))

@@ -23,11 +23,12 @@ from common.machine.memory import Memory, memory
 from jobs.clusters import Expected, Placement, Room
 from jobs.clusters.replica_file import LOOPBACK, describe, incarnation_of, mark, place_name, ports_needed
 from jobs.core.attempt_ref import AttemptRef
-from jobs.core.plan import Claim, ClaimSeen, Plan, Role
+from jobs.core.plan import Plan, Role
 from jobs.core.verdict import ENDED, ReplicaSeen, ReplicaState, Seen
 from queues.shape import ReplicaShape
 
 from . import devices, drain, handed
+from .folders import Folders
 from .host import Host, Identity
 
 DEFAULT_AGENT = Path(__file__).resolve().parents[3] / "agent" / "agent.pyz"
@@ -50,7 +51,7 @@ _STATES = {
 }
 
 
-class LocalCluster:
+class LocalCluster(Folders):
     """The local adapter. `ROOT` is its folder; `clock` gives seconds since the epoch.
 
     `user` is the user that jobs run as, None for our own.
@@ -96,7 +97,7 @@ class LocalCluster:
                 if _identity(place) is None:
                     config = describe(
                         plan, role, index, ports=ports, volumes=volumes, control_file=str(self.root / "control.json"),
-                        secrets_folder=str(place / SECRETS),
+                        secrets_folder=str(place / SECRETS), start_folder=self.start_folder(plan),
                     )  # fmt: skip
                     env = {**config["env"], **visible.get(place_name(role.name, index), {})}
                     here = {"env": env, "shared": str(shared), "cache": str(self.root / "cache")}
@@ -175,18 +176,6 @@ class LocalCluster:
             yield from sorted({name.rpartition("-")[0] for name in changed})
             yield ""
             time.sleep(POLL_SECONDS if current else 2 * POLL_SECONDS)
-
-    def see_claim(self, claim: Claim) -> ClaimSeen:
-        return ClaimSeen("bound" if (self.root / "volumes" / claim.team / claim.volume).is_dir() else "")
-
-    def grow_claim(self, claim: Claim) -> None: ...  # a folder has no size of its own
-
-    def remove_claim(self, claim: Claim) -> bool:
-        with faultpoints.around("local.volume"):
-            trees.remove(self.root / "volumes" / claim.team / claim.volume)
-        return True
-
-    def storage_classes(self) -> None: ...
 
     def write_control(self, url: str) -> None:
         """Publish the control plane's address to the agents of this cluster."""

@@ -25,11 +25,12 @@ def test_the_published_default_is_the_one_that_applies(field):
 
 @pytest.mark.parametrize("field", NUMBERS, ids=lambda one: one.name)
 def test_numbers_are_accepted_only_within_their_bounds(field):
+    needed = {"from_job": 1} if field.name == "from_step" else {}
     for number in (field.least, field.most):
-        parse({"command": "true", field.name: number}, gpus_per_node=MAX_PROCESSES_PER_NODE)
+        parse({"command": "true", **needed, field.name: number}, gpus_per_node=MAX_PROCESSES_PER_NODE)
     for number in (field.least - 1, field.most + 1):
         with pytest.raises(InvalidSpec) as caught:
-            parse({"command": "true", field.name: number})
+            parse({"command": "true", **needed, field.name: number})
         (problem,) = caught.value.problems
         assert problem.field == field.name and field.remedy in problem.message
 

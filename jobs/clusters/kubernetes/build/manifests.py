@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from common.errors import Refused
-from jobs.clusters.replica_file import mark, place_name, secret_variable, volume_variable
+from jobs.clusters.replica_file import mark, place_name, secret_variable, start_variables, volume_variable
 from jobs.core.plan import Claim, Endpoint, First, FirstRank, Here, Host, Index, Launch, Plan, Port, Role, Value
 from queues.shape import ReplicaShape
 
@@ -287,6 +287,7 @@ def environment(plan: Plan, role: Role, index: int, *, site: Site) -> dict[str, 
     """
     env = _resolved(role.env, plan, role, index=index, site=site)
     env |= {volume_variable(name): path or f"{VOLUMES}/{name}" for name, path in plan.volumes.items()}
+    env |= start_variables(plan, mounts.FROM)
     env |= {secret_variable(name): one.path or f"{SECRETS}/{name}" for name, one in plan.secret_files.items()}
     return {
         **env,

@@ -4,13 +4,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from common.errors import Refused
-from jobs.core.plan import Plan
+from jobs.core.plan import Plan, StartFrom
 from jobs.core.pod_template import CHECKPOINTS, WORKSPACE
 from queues.shape import ReplicaShape
 
 from .site import Site
 
 Manifest = dict[str, Any]
+FROM = "/muster/from"  # checkpoints of an earlier job
 AGENT, CONFIG, STATE, SHARED, VOLUMES, SECRETS = (
     f"/muster/{name}" for name in ("agent", "told", "state", "job", "volumes", "secrets")
 )
@@ -29,6 +30,8 @@ def mounts(plan: Plan, site: Site) -> list[Manifest]:
     elif site.job_claim:
         path = "/".join(part for part in (site.job_claim_path.strip("/"), plan.run) if part)
         mounts.append({"name": "job", "mountPath": SHARED, "subPath": path})
+    if start := plan.start_from:
+        mounts.append({"name": "from", "mountPath": FROM, "readOnly": True, **_start_path(start, site)})
     if CHECKPOINTS in plan.job_claims:
         mounts.append({"name": CHECKPOINTS, "mountPath": f"{SHARED}/checkpoints"})
     for number, (name, path) in enumerate(plan.volumes.items()):
@@ -38,6 +41,16 @@ def mounts(plan: Plan, site: Site) -> list[Manifest]:
         path = one.path or f"{SECRETS}/{name}"
         mounts.append({"name": f"secret-{number}", "mountPath": path, "readOnly": True})
     return mounts
+
+
+def _start_path(start: StartFrom, site: Site) -> Manifest:
+    """Return where the checkpoints are in their claim. Raises Refused where nothing of the other job was kept."""
+    if start.claim:
+        return {}
+    if not site.job_claim:
+        words = "its cluster has no JOB_CLAIM, and its queue gave it no storage for checkpoints"
+        raise Refused(f"nothing was kept of run {start.run}, from which it is to begin: {words}")
+    return {"subPath": "/".join(part for part in (site.job_claim_path.strip("/"), start.run, "checkpoints") if part)}
 
 
 def volumes(plan: Plan, shape: ReplicaShape, *, site: Site, config: Manifest, agent: str) -> list[Manifest]:
@@ -53,6 +66,9 @@ def volumes(plan: Plan, shape: ReplicaShape, *, site: Site, config: Manifest, ag
     ]
     for kind, claim in sorted(plan.job_claims.items()):
         volumes.append({"name": kind, "persistentVolumeClaim": {"claimName": claim.name}})
+    if start := plan.start_from:
+        claim_name = start.claim or site.job_claim
+        volumes.append({"name": "from", "persistentVolumeClaim": {"claimName": claim_name}})
     if site.job_claim and WORKSPACE not in plan.job_claims:
         volumes.append({"name": "job", "persistentVolumeClaim": {"claimName": site.job_claim}})
     for number, name in enumerate(plan.volumes):

@@ -16,7 +16,7 @@ from jobs import frameworks
 from jobs.clusters.kubernetes.build import labels, manifests
 from jobs.clusters.kubernetes.build.site import Site
 from jobs.core import pod_template
-from jobs.core.plan import Claim, Host, Index, Plan, Port, Role, SecretFiles
+from jobs.core.plan import Claim, Host, Index, Plan, Port, Role, SecretFiles, StartFrom
 from jobs.core.spec import parse
 from jobs.frameworks import OPTIONS, torchrun
 from queues.shape import of_resources
@@ -121,6 +121,7 @@ def pod(plan: Plan, index: int = 1, site: Site = SITE, role: int = 0) -> manifes
         ("pod-on-cpus", lambda: pod(a_plan(resource="cpu"))),
         ("pod-with-a-template", lambda: pod(with_a_template(), site=GPUS)),
         ("pod-with-job-storage", lambda: pod(with_job_storage())),
+        ("pod-that-begins-from-a-job", lambda: pod(a_plan(start_from=StartFrom("41-fedcba", 3000)), site=FULL)),
         ("claim-of-a-job", lambda: manifests.claim(with_job_storage().job_claims["workspace"])),
         ("pod-with-team-secrets", lambda: pod(with_team_secrets())),
         ("secret-of-team-secrets", lambda: manifests.pull_secret(with_team_secrets(), owner="uid-1234-5678")),
@@ -331,3 +332,11 @@ def test_each_file_of_a_team_secret_is_in_the_attempts_secret_under_the_key_that
     assert mounted == {
         ("/muster/secrets/gcp", "key.json"): "{}", ("/muster/secrets/gcp", "a.pem"): "A", ("/keys", "id"): "B",
     }  # fmt: skip
+
+
+def test_checkpoints_of_an_earlier_job_need_a_claim_that_has_them():
+    with pytest.raises(Refused, match="nothing was kept of run 41-fedcba"):
+        pod(a_plan(start_from=StartFrom("41-fedcba")))
+    made = pod(a_plan(start_from=StartFrom("41-fedcba", claim="muster-job-41-fedcba-checkpoints")))
+    (mount,) = [one for one in made["spec"]["containers"][0]["volumeMounts"] if one["name"] == "from"]
+    assert mount == {"name": "from", "mountPath": "/muster/from", "readOnly": True}
