@@ -26,6 +26,9 @@ class ReplicaShape:
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     affinity: Mapping[str, Any] = field(default_factory=dict)
+    topology: Mapping[str, str] = field(
+        default_factory=dict
+    )  # `require` or `prefer`: the label of a level that replicas share
     service_account: str = ""  # empty: the namespace's default, whose token is not mounted
     device: str = ""  # the resource of a node of which each slot takes one, such as nvidia.com/gpu
     pod_security: Mapping[str, Any] = field(default_factory=dict)  # securityContext of the pod

@@ -175,9 +175,28 @@ def plan_of(job: Job, attempt: int) -> Plan:
         team=job.team.name, job=job.name, user=job.user.username, resource=job.queue.resource, node_slots=pods.node_slots(job),
         has_code=job.workspace_id is not None, incarnations=incarnations, docker_config=given.docker_config,
         **storage.mounts_of(job),
+        avoided_nodes=_blamed_nodes(job),
         token_accounts=pods.token_accounts(job) if any(role.shape.service_account for role in roles) else frozenset(),
         secret_files={name: SecretFiles(files, paths[name]) for name, files in given.files.items()},
     )  # fmt: skip
+
+
+BLAMED = (Kind.HARDWARE, Kind.NODE_LOST)
+
+
+def _blamed_nodes(job: Job) -> tuple[str, ...]:
+    """Return the nodes whose hardware, or whose loss, ended an earlier attempt of the job."""
+    if job.attempt < 2:
+        return ()
+    verdicts = AttemptFailure.objects.filter(job=job, kind__in=BLAMED).exclude(replica="")
+    places = dict(verdicts.values_list("attempt", "replica"))
+    replicas = Replica.objects.filter(job=job, attempt__in=places).exclude(node="")
+    found = {
+        one.node
+        for one in replicas.only("node", "role", "index", "attempt")
+        if f"{one.role}-{one.index}" == places[one.attempt]
+    }
+    return tuple(sorted(found))
 
 
 def _held(job: Job, namespace: str) -> Held:

@@ -1,6 +1,7 @@
 """What a queue says of its jobs' pods beyond a job's own fields: parsed once, with what each part may do. Pure.
 
-A document has `node` (what a node of the queue has), `shm_per_gpu`, `storage` (claims of each job's own), `locked` (fields that a job may not set) and `pods`
+A document has `node` (what a node of the queue has), `shm_per_gpu`, `storage` (claims of each job's own),
+`topology` (the level that its replicas share), `locked` (fields that a job may not set) and `pods`
 (parts of a pod as Kubernetes writes them). It is stored as given; `layer` turns it into a shape for one role.
 """
 
@@ -20,7 +21,7 @@ from .fields import FIELDS
 from .plan import Role
 
 MOST_BYTES = 64 * 1024
-PARTS = ("node", "shm_per_gpu", "storage", "locked", "pods")
+PARTS = ("node", "shm_per_gpu", "storage", "topology", "locked", "pods")
 WORKSPACE, CHECKPOINTS = "workspace", "checkpoints"
 NODE = ("cpus", "memory", "gpu_type", "resource")
 PODS = (
@@ -45,6 +46,7 @@ _PLAIN_VOLUMES = ("emptyDir", "configMap", "secret", "projected", "downwardAPI",
 _OWN_VOLUMES = re.compile(r"(agent|told|state|tmp|shm|job|from|workspace|checkpoints|(volume|secret)-[0-9]+)\Z")
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\Z")
 _OBJECT = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*\Z")
+_LEVEL = re.compile(r"(?=.{1,253}\Z)([a-z0-9]([a-z0-9.-]*[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?\Z")
 _DEVICE = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([a-z0-9.-]*[a-z0-9])?/[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?\Z")
 
 
@@ -76,6 +78,8 @@ def parse(value: Any, problems: list[Problem]) -> dict[str, Any]:
         _check_amount("shm_per_gpu", given["shm_per_gpu"], quantities.MEMORY, problems)
     if "storage" in given and _is_mapping(given["storage"], "storage", problems):
         _check_storage(given["storage"], problems)
+    if "topology" in given and _is_mapping(given["topology"], "topology", problems):
+        _check_topology(given["topology"], problems)
     if "locked" in given:
         _check_locked(given["locked"], problems)
     if "pods" in given and _is_mapping(given["pods"], "pods", problems):
@@ -113,6 +117,7 @@ def layer(document: Mapping[str, Any], role: Role, *, gpus_per_node: int) -> Rep
         scheduler=pods.get("scheduler", ""),
         pull_secrets=tuple(pods.get("pull_secrets", ())),
         affinity=pods.get("affinity", {}),
+        topology=document.get("topology", {}),
         pod_security={name: security[name] for name in _OF_POD if name in security},
         security={name: security[name] for name in _OF_CONTAINER if name in security and name not in _OF_POD},
         host_network=bool(pods.get("host_network", False)),
@@ -203,6 +208,14 @@ def _check_node(node: Mapping[str, Any], problems: list[Problem]) -> None:
     if device and not (isinstance(device, str) and _DEVICE.match(device)):
         words = "is no resource of a node; write it as nodes offer it, such as nvidia.com/gpu or nvidia.com/mig-1g.10gb"
         problems.append(Problem("node.resource", device, words))
+
+
+def _check_topology(given: Mapping[str, Any], problems: list[Problem]) -> None:
+    _known(given, ("require", "prefer"), "topology.", problems)
+    for name, level in given.items():
+        if not (isinstance(level, str) and _LEVEL.match(level)):
+            words = "is not the key of a node's label; write it as nodes have it, such as topology.kubernetes.io/zone"
+            problems.append(Problem(f"topology.{name}", level, words))
 
 
 def _check_storage(given: Mapping[str, Any], problems: list[Problem]) -> None:

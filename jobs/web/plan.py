@@ -68,6 +68,7 @@ def pod(shape: ReplicaShape) -> list[tuple[str, str]]:
         ("Tolerates", ", ".join(map(pod_fields.taint, shape.tolerations))),
         ("Priority class", shape.priority_class),
         ("Scheduler", shape.scheduler),
+        ("Shares", ", ".join(f"{how}s one {level}" for how, level in shape.topology.items())),
         ("Service account", shape.service_account),
         ("Runs first", _containers(shape.init_containers)),
         ("Runs beside", _containers(shape.sidecars)),

@@ -96,3 +96,32 @@ def test_a_pod_is_what_its_job_says(place):
     assert container["resources"] == {"requests": {"memory": "1Gi"}, "limits": {"memory": "1Gi"}}
     assert meta["labels"]["cost-centre"] == "42" and meta["annotations"]["example.org/note"] == "mine"
     assert end(cluster, 1).is_sealed
+
+
+def test_a_retry_goes_to_another_node_than_the_blamed_one_if_there_is_one(place):
+    cluster, (bad, good) = cluster_of(place, 8, 8)
+    launch(cluster, plan(2, processes=2, resource="gpu", node_slots=8, avoided_nodes=(bad,)))
+    until(lambda: set(states(cluster)) == {"running"})
+    assert set(nodes_of(place)) == {good}
+    assert end(cluster).is_sealed
+    launch(cluster, plan(2, run="8-abc", processes=2, resource="gpu", node_slots=8, avoided_nodes=(bad, good)))
+    until(lambda: len(place.pods()) == 2 and all(nodes_of(place)))  # rather there than nowhere
+
+
+def test_replicas_share_a_level_of_the_topology(place):
+    """Three nodes, two of them in one rack: a replica for each node of it, or the second one waits."""
+    labels = {GROUP: place.namespace}
+    for rack in ("a", "b", "b"):
+        place.add_node(gpus=8, labels={**labels, "rig/rack": rack})
+    until(lambda: not any(NOT_READY in taints(place, node) for node in place.nodes))
+    cluster = place.cluster(NODE_SELECTOR=labels)
+    asked = plan(2, processes=8, resource="gpu", node_slots=8)
+    (role,) = asked.roles
+    near = replace(role, shape=ReplicaShape(topology={"require": "rig/rack"}))
+    launch(cluster, replace(asked, roles=(near,)))
+    until(lambda: any(nodes_of(place)))
+    racks = {
+        name: place.admin.get(f"/api/v1/nodes/{name}").json()["metadata"]["labels"]["rig/rack"] for name in place.nodes
+    }
+    until(lambda: all(nodes_of(place)) or "pod affinity" in str(list(place.pods().values())))
+    assert len({racks[name] for name in nodes_of(place) if name}) == 1

@@ -4,6 +4,7 @@ import pytest
 from django.utils import timezone
 
 from jobs.analysis import failures
+from jobs.control.store import plan_of
 from jobs.core.lifecycle import Phase
 from jobs.ingest import apply
 from jobs.models import Replica
@@ -48,3 +49,16 @@ def test_ranks_that_only_lost_their_connection_to_the_node_are_not_blamed(lab, j
     job = lab.visit(job, times=4)
     assert job.phase == Phase.FAILED and "gpu-3" in job.message
     assert failures.first_failure(job).explanation == "worker-1: its node gpu-3 does not answer"
+
+
+def test_a_retry_avoids_the_node_that_a_verdict_blames(lab):
+    job = lab.running(max_retries=2)
+    assert plan_of(job, 1).avoided_nodes == ()
+    lab.cluster.silence(job.run, 1, "worker", index=1, node="gpu-3")
+    lab.visit(job)
+    lab.cluster.lose(job.run, 1, "worker", index=1)
+    lab.visit(job, times=6)
+    assert (job.attempt, plan_of(job, 2).avoided_nodes) == (2, ("gpu-3",))
+    lab.finish(job, 1, 1)  # a failure of its own code blames no node
+    lab.visit(job, times=4)
+    assert (job.attempt, plan_of(job, 3).avoided_nodes) == (3, ("gpu-3",))

@@ -43,8 +43,8 @@ def test_a_whole_document_is_taken_as_it_is_written():
 @pytest.mark.parametrize(
     ("document", "field", "words"),
     [
-        ("text", "template", "must map parts to values; known are node, shm_per_gpu, storage, locked, pods"),
-        ({"nodes": {"cpus": 1}}, "nodes", "is not known; known are node, shm_per_gpu, storage, locked, pods"),
+        ("text", "template", "must map parts to values; known are node, shm_per_gpu, storage, topology, locked, pods"),
+        ({"nodes": {"cpus": 1}}, "nodes", "is not known; known are node, shm_per_gpu, storage, topology, locked, pods"),
         ({"node": {"memory": "512GB"}}, "node.memory", "is not understood; write 512Gi"),
         ({"node": {"cpus": float("nan")}}, "node.cpus", "is not understood; use a Kubernetes quantity such as 8 or 500m"),
         ({"node": {"cpus": -1}}, "node.cpus", "is not understood; use a Kubernetes quantity such as 8 or 500m"),
@@ -61,6 +61,8 @@ def test_a_whole_document_is_taken_as_it_is_written():
         ({"pods": {"sidecars": [{**SIDECAR, "volumeMounts": [{"name": "agent", "mountPath": "/a"}]}]}}, "pods.sidecars.0.volumeMounts.0.name", "is no volume of this template; it has none"),
         ({"pods": {"affinity": {"podAfinity": {}}}}, "pods.affinity.podAfinity", "is not known; known are nodeAffinity, podAffinity, podAntiAffinity"),
         ({"pods": {"security": {"windowsOptions": {}}}}, "pods.security.windowsOptions", f"is not known; known are {', '.join(pod_template.SECURITY)}"),
+        ({"topology": {"requires": "rack"}}, "topology.requires", "is not known; known are require, prefer"),
+        ({"topology": {"prefer": "a b"}}, "topology.prefer", "is not the key of a node's label; write it as nodes have it, such as topology.kubernetes.io/zone"),
         ({"pods": {"affinity": {"nodeAffinity": "x" * 70_000}}}, "template", "is longer than 64 KiB; shorten it"),
     ],
 )  # fmt: skip

@@ -16,7 +16,7 @@ from jobs.clusters.replica_file import mark, place_name, secret_variable, start_
 from jobs.core.plan import Claim, Endpoint, First, FirstRank, Here, Host, Index, Launch, Plan, Port, Role, Value
 from queues.shape import ReplicaShape
 
-from . import labels, mounts
+from . import labels, mounts, placement
 from .mounts import AGENT, SECRETS, SHARED, STATE, VOLUMES, Manifest
 from .site import Site
 
@@ -28,7 +28,6 @@ HOME = f"{STATE}/home"
 CONTAINER = "replica"
 # Where API servers listen, behind their Service or at its own port: policies know no names, and its address is not ours to know.
 API_PORTS = (443, 6443)
-NODE = "kubernetes.io/hostname"  # the well-known label with a node's name
 MESH_VERSION = "monarch.pytorch.org/v1alpha1"
 PYTHON = "python3"  # what the image must have on its PATH
 
@@ -353,15 +352,11 @@ def _pod_spec(
         spec |= {"serviceAccountName": account, "automountServiceAccountToken": account in plan.token_accounts}
     if role.reads_pods:
         spec |= {"serviceAccountName": site.reader_account, "automountServiceAccountToken": True}
-    spec |= _placement(role.shape)
+    spec |= placement.of_shape(role.shape)
     if plan.docker_config:
         own = {"name": labels.secret(plan.run, plan.attempt, owner=owner, replica="pull")}
         spec["imagePullSecrets"] = [*spec.get("imagePullSecrets", []), own]
-    if sum(one.replicas for one in plan.roles) > 1:
-        spec |= _spread(plan, role, site)
-    if role.shape.affinity:
-        spec["affinity"] = _joined(spec.get("affinity", {}), role.shape.affinity)
-    return spec
+    return {**spec, **placement.of_attempt(plan, role, site)}
 
 
 def _containers(given: Iterable[Mapping[str, Any]], *, is_sidecar: bool = False) -> list[Manifest]:
@@ -375,20 +370,6 @@ def _containers(given: Iterable[Mapping[str, Any]], *, is_sidecar: bool = False)
         }
         for one in given
     ]
-
-
-def _joined(first: Mapping[str, Any], second: Mapping[str, Any]) -> Manifest:
-    """Return both affinities: lists of their terms are added."""
-    found = dict(first)
-    for name, value in second.items():
-        there = found.get(name)
-        if isinstance(there, Mapping) and isinstance(value, Mapping):
-            found[name] = _joined(there, value)
-        elif isinstance(there, list) and isinstance(value, list):
-            found[name] = [*there, *value]
-        else:
-            found[name] = value
-    return found
 
 
 def _annotations(role: Role) -> Manifest:
@@ -450,34 +431,6 @@ def _secret_name(plan: Plan, replica: tuple[str, int], owner: str) -> str:
     incarnation = plan.incarnation(*replica)
     own = f"{replica[0]}-{replica[1]}-r{incarnation}" if incarnation else ""
     return labels.secret(plan.run, plan.attempt, owner=owner, replica=own)
-
-
-def _placement(shape: ReplicaShape) -> Manifest:
-    wanted: Manifest = {
-        "nodeSelector": dict(shape.node_selector),
-        "tolerations": [dict(one) for one in shape.tolerations],
-        "schedulerName": shape.scheduler,
-        "priorityClassName": shape.priority_class,
-        "imagePullSecrets": [{"name": name} for name in shape.pull_secrets],
-    }
-    return {name: value for name, value in wanted.items() if value}
-
-
-def _spread(plan: Plan, role: Role, site: Site) -> Manifest:
-    """Prefer separate nodes for replicas of an attempt, and require one for each replica that takes all devices of a node.
-
-    Beside one of those a role without devices may run, such as Ray's head or Monarch's controller. A preference costs the
-    scheduler no more than its default for pods of a Service, which it replaces.
-    """
-    siblings: Manifest = {"labelSelector": {"matchLabels": labels.of_attempt(plan.run, plan.attempt)}}
-    if plan.resource in site.devices and plan.is_whole_node(role):
-        whole = sorted(one.name for one in plan.roles if plan.is_whole_node(one))
-        if len(whole) < len(plan.roles):
-            siblings["labelSelector"]["matchExpressions"] = [{"key": labels.ROLE, "operator": "In", "values": whole}]
-        term = {**siblings, "topologyKey": NODE}
-        return {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
-    prefer = {"maxSkew": 1, "topologyKey": NODE, "whenUnsatisfiable": "ScheduleAnyway", **siblings}
-    return {"topologySpreadConstraints": [prefer]}
 
 
 def _encoded(content: bytes) -> str:

@@ -19,7 +19,7 @@ from jobs.core import pod_template
 from jobs.core.plan import Claim, Host, Index, Plan, Port, Role, SecretFiles, StartFrom
 from jobs.core.spec import parse
 from jobs.frameworks import OPTIONS, torchrun
-from queues.shape import of_resources
+from queues.shape import ReplicaShape, of_resources
 from tests.support.kube_site import site_of
 
 GOLDEN = Path(__file__).with_name("golden")
@@ -54,6 +54,11 @@ SHAPED = Role(
         tolerations=({"key": "spot", "operator": "Exists"},), priority_class="batch", labels={"cost-centre": "42"},
         annotations={"example.org/note": "mine"}, working_dir="examples",
     ),
+)  # fmt: skip
+
+
+ON_A_RACK = Role(
+    "worker", 2, 4, ("torchrun", "train.py"), shape=ReplicaShape(topology={"require": "example.org/block", "prefer": "example.org/rack"})
 )  # fmt: skip
 
 
@@ -121,6 +126,8 @@ def pod(plan: Plan, index: int = 1, site: Site = SITE, role: int = 0) -> manifes
         ("pod-on-cpus", lambda: pod(a_plan(resource="cpu"))),
         ("pod-with-a-template", lambda: pod(with_a_template(), site=GPUS)),
         ("pod-with-job-storage", lambda: pod(with_job_storage())),
+        ("pod-away-from-a-node", lambda: pod(a_plan(avoided_nodes=("node-7",)))),
+        ("pod-on-the-rack-of-the-others", lambda: pod(a_plan(roles=(ON_A_RACK,)))),
         ("pod-that-begins-from-a-job", lambda: pod(a_plan(start_from=StartFrom("41-fedcba", 3000)), site=FULL)),
         ("claim-of-a-job", lambda: manifests.claim(with_job_storage().job_claims["workspace"])),
         ("pod-with-team-secrets", lambda: pod(with_team_secrets())),
