@@ -171,7 +171,7 @@ def plan_of(job: Job, attempt: int) -> Plan:
     return Plan(
         job.run, attempt, roles, spec.framework, env=env, secrets=secrets, grace_seconds=spec.grace_seconds,
         start_timeout_seconds=spec.start_timeout_seconds,
-        team=job.team.name, job=job.name, user=job.user.username, volumes=volumes.mounts(spec.volumes), resource=job.queue.resource, node_slots=pods.node_slots(job),
+        team=job.team.name, job=job.name, is_headless=bool(spec.headless_service), user=job.user.username, volumes=volumes.mounts(spec.volumes), resource=job.queue.resource, node_slots=pods.node_slots(job),
         has_code=job.workspace_id is not None, incarnations=incarnations, docker_config=given.docker_config,
         token_accounts=pods.token_accounts(job) if any(role.shape.service_account for role in roles) else frozenset(),
         secret_files={name: SecretFiles(files, paths[name]) for name, files in given.files.items()},
