@@ -277,6 +277,8 @@ def default_name(spec: JobSpec) -> str:
     clean = (
         "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in stem).strip("-")[:30].strip("-")
     )
+    if spec.headless_service and clean[:1].isdigit():  # a Service's name begins with a letter
+        clean = f"job-{clean}"
     return f"{clean or 'job'}-{secrets.token_hex(3)}"
 
 

@@ -172,7 +172,7 @@ def plan_of(job: Job, attempt: int) -> Plan:
     return Plan(
         job.run, attempt, roles, spec.framework, env=env, secrets=secrets, grace_seconds=spec.grace_seconds,
         start_timeout_seconds=spec.start_timeout_seconds,
-        team=job.team.name, job=job.name, user=job.user.username, resource=job.queue.resource, node_slots=pods.node_slots(job),
+        team=job.team.name, job=job.name, is_headless=bool(spec.headless_service), user=job.user.username, resource=job.queue.resource, node_slots=pods.node_slots(job),
         has_code=job.workspace_id is not None, incarnations=incarnations, docker_config=given.docker_config,
         **storage.mounts_of(job),
         avoided_nodes=_blamed_nodes(job),

@@ -147,7 +147,7 @@ _WORDS: tuple[tuple[Kind, Certainty, re.Pattern[str]], ...] = (
 _REASONS: tuple[tuple[Kind, Certainty, re.Pattern[str]], ...] = (
     (Kind.DISK, Certainty.SURE, _any(r"EmptyDir volume .{0,80}exceeds the limit", r"ephemeral[- ](local )?storage", r"DiskPressure")),
     (Kind.HARDWARE, Certainty.SURE, _any(r"no healthy devices present", r"cannot allocate unhealthy devices")),
-    (Kind.IMAGE, Certainty.SURE, _any(r"^the image .{0,400} can ?not be pulled", r"\b(ErrImagePull|ImagePullBackOff|InvalidImageName)\b")),
+    (Kind.IMAGE, Certainty.SURE, _any(r"\bno such image: ", r"^the image .{0,400} can ?not be pulled", r"\b(ErrImagePull|ImagePullBackOff|InvalidImageName)\b")),
     (Kind.VOLUME, Certainty.SURE, _any(
         r"\bFailed(Mount|AttachVolume)\b", r"persistentvolumeclaim", r"\bvolume\b.{0,200}(can ?not|not found|unbound|mount|attach|affinity)",
         r"unbound immediate PersistentVolumeClaims", r"MountVolume", r"shared folder", r"the volume \S",

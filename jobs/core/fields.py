@@ -127,6 +127,8 @@ _ROWS = (
            least=1, most=removal.MOST_SECONDS, remedy="omit it to keep the job", default=None),
     whole("ignore_printed", "Ignore printed metrics", "1: no metrics are taken from lines such as `step 10: loss 2.3`, nor from TensorBoard's event files",
            least=0, most=1, remedy="use 0 to read them, 1 to ignore them"),
+    whole("headless_service", "Headless Service", "1: a headless Service `<name of the job>-headless` selects the pods of each attempt, for programs that look them up by it",
+           least=0, most=1, remedy="use 1 for such a Service, 0 for none"),
 )  # fmt: skip
 
 FIELDS: Mapping[str, Field] = {row.name: row for row in _ROWS}

@@ -96,6 +96,7 @@ STEPS = frozenset(
 SAFETY_TICK = timedelta(seconds=5)  # a doorbell may be lost; a visit this much later is guaranteed
 STOP_TICK = timedelta(seconds=0.5)  # while objects are removed, visit again soon: quota is held until they are gone
 MOST_COMPARED = 120  # characters of a reason; the one before may have been shortened in its middle
+HOPELESS = "not retried: another attempt would have the same image"
 FREE_STARTS = 5  # attempts that ended on a taken port before any rank started cost no retry, this many times
 
 
@@ -311,12 +312,13 @@ def _stop(reason: StopReason, message: str, *, is_failure: bool = False, is_free
 def _failed(view: JobView, ending: Verdict) -> Step:
     if ending.is_port_taken and view.free_starts < FREE_STARTS:
         return _stop(StopReason.RETRY, "the rendezvous port was in use before any rank started", is_free_start=True)
-    if view.failures < view.max_retries:
-        left = view.max_retries - view.failures
+    left = view.max_retries - view.failures
+    if left > 0 and not ending.is_hopeless:
         return _stop(
-            StopReason.RETRY, f"{ending.message}; retry {view.failures + 1} of {view.failures + left}", is_failure=True
+            StopReason.RETRY, f"{ending.message}; retry {view.failures + 1} of {view.max_retries}", is_failure=True
         )
-    return _stop(StopReason.FAILED, ending.message, is_failure=True)
+    failed = _stop(StopReason.FAILED, ending.message, is_failure=True)
+    return replace(failed, note=HOPELESS) if left > 0 else failed
 
 
 def _too_late(view: JobView, seen: Seen, now: datetime) -> Step | None:

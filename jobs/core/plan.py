@@ -170,6 +170,7 @@ class Plan:
     shared_folder: str = ""  # the job's own folder, kept across attempts
     team: str = ""  # the owner of the volumes
     job: str = ""  # its name
+    is_headless: bool = False  # a headless Service of the job's own name is wanted
     user: str = ""
     resource: str = ""  # the resource of which each process takes one, by its name in the queue
     node_slots: int = 0  # how many of them a node of the queue has; 0: not known

@@ -68,18 +68,15 @@ class JobSpec:
     from_step: int | None = None
     ttl_seconds: int | None = None  # from its end to its removal; None: it stays
     ignore_printed: int = 0  # 1: no metrics are taken from lines
+    headless_service: int = 0  # 1: a headless Service of the job's own name selects its pods
     options: Mapping[str, Any] = field(default_factory=dict)  # of its framework: what was given, by its FIELDS
 
     def to_json(self) -> dict[str, Any]:
         """Return what `from_json` takes. Later fields only where they are given: the release before does not know them."""
         lists = {name: list(getattr(self, name)) for name in _LATER}
         pods = {name: getattr(self, name) for name in (*pod_fields.NAMES, "roles")}
-        numbers = {
-            "ignore_printed": self.ignore_printed,
-            "ttl_seconds": self.ttl_seconds,
-            "from_job": self.from_job,
-            "from_step": self.from_step,
-        }
+        later = ("ignore_printed", "headless_service", "ttl_seconds", "from_job", "from_step")
+        numbers = {name: getattr(self, name) for name in later}
         optional = {"options": dict(self.options), **numbers, **pods, **lists}
         return {
             **{name: value for name, value in asdict(self).items() if name not in optional},

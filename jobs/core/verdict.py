@@ -28,6 +28,7 @@ _UP = frozenset({ReplicaState.RUNNING, ReplicaState.SUCCEEDED})
 # Requested ends, as agent/replica.py names them: no failures.
 ASKED_FOR = frozenset({"stopped on request", "stopped by the control plane"})
 NO_PLACE = "no place for it"  # how the reason of a replica begins that no node takes
+NO_IMAGE = "no such image"  # how the reason of a replica begins whose image is proven not to exist
 PORT_TAKEN = "port taken"  # a replica's reason: nothing ran, the rendezvous port was in use
 
 
@@ -118,11 +119,15 @@ class Seen:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The replicas' joint result: "succeeded", "failed" with a message, or "open"."""
+    """The replicas' joint result: "succeeded", "failed" with a message, or "open".
+
+    `is_hopeless`: another attempt would fail in the same way.
+    """
 
     outcome: str
     message: str = ""
     is_port_taken: bool = False
+    is_hopeless: bool = False
 
 
 def verdict(roles: Iterable[RoleView], replicas: Iterable[ReplicaSeen]) -> Verdict:
@@ -158,6 +163,8 @@ def describe_end(replica: ReplicaSeen) -> str:
     name = f"{replica.role}-{replica.index}"
     if replica.state is ReplicaState.LOST:
         return f"{name} vanished: {replica.reason or 'it ended without reporting how'}"
+    if replica.reason.startswith(NO_IMAGE):
+        return f"{name}: {replica.reason}"
     why = f": {replica.reason}" if replica.reason else ""
     return f"{name} {exits.ending(replica.exit_code, replica.signal or None)}{why}"
 
@@ -175,7 +182,14 @@ def _failure(role: RoleView, replicas: list[ReplicaSeen]) -> Verdict | None:
     ended = [one for one in replicas if one.state in (ReplicaState.FAILED, ReplicaState.LOST)]
     if role.least is not None:
         return _elastic_failure(role, role.least, replicas, ended=ended)
-    return Verdict("failed", describe_end(ended[0]), ended[0].reason == PORT_TAKEN) if ended else None
+    return _failed_by(ended) if ended else None
+
+
+def _failed_by(ended: list[ReplicaSeen], rest: str = "") -> Verdict:
+    """Return the failure by the first of these, or by one that every attempt would have; `rest` follows its end."""
+    first = next((one for one in ended if one.reason.startswith(NO_IMAGE)), ended[0])
+    is_hopeless = first.reason.startswith(NO_IMAGE)
+    return Verdict("failed", describe_end(first) + rest, first.reason == PORT_TAKEN, is_hopeless)
 
 
 def _elastic_failure(
@@ -187,12 +201,13 @@ def _elastic_failure(
     """
     anchor = next((one for one in replicas if one.index == role.anchor), None)
     if anchor is not None and anchor in ended:
-        words = f"{describe_end(anchor)}; all others met there, so the attempt ends with it"
-        return Verdict("failed", words, anchor.reason == PORT_TAKEN)
+        return _failed_by([anchor], "; all others met there, so the attempt ends with it")
     is_over = anchor is not None and anchor.state is ReplicaState.SUCCEEDED
     late = [one for one in replicas if one.state is ReplicaState.PENDING and (one.incarnation or is_over)]
     left = role.replicas - len(ended) - len(late)
     if left >= least or not (ended or late):
         return None
-    why = describe_end(ended[0]) if ended else f"{late[0].role}-{late[0].index} is not back yet"
-    return Verdict("failed", f"{why}; {left} of at least {least} replicas are left")
+    rest = f"; {left} of at least {least} replicas are left"
+    if ended:
+        return _failed_by(ended, rest)
+    return Verdict("failed", f"{late[0].role}-{late[0].index} is not back yet{rest}")

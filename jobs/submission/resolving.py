@@ -51,6 +51,7 @@ def resolve(*, queue: Queue, sent: Mapping[str, Any], workspace: Workspace | Non
     spec = frameworks.check(spec, given)
     _check_volumes(spec, queue)
     _check_image(spec, queue)
+    _check_headless(spec, queue)
     _check_working_dir(spec, workspace)
     _check_team_secrets(spec.team_secrets, queue)
     if problem := trust.problem(spec, queue):
@@ -111,6 +112,7 @@ def notes(queue: Queue, spec: JobSpec) -> tuple[str, ...]:
         notes.append(f"{listens} (docs/security.md)")
     given = {*spec.pod, *(name for fields in spec.roles.values() for name in fields)}
     own = [name for name in spec.options if name.endswith(("_cpu", "_memory"))]  # of a framework's roles
+    own += ["headless_service"] if spec.headless_service else []
     if not backend.MAKES_PODS and (names := [*pod_fields.without_effect(given), *own]):
         words = f"cluster {queue.cluster} starts processes of one machine, which have no pods: {', '.join(names)} "
         notes.append(words + ("has" if len(names) == 1 else "have") + " no effect there")
@@ -181,6 +183,16 @@ def _check_image(spec: JobSpec, queue: Queue) -> None:
                 "choose a queue on Kubernetes"
             )
             raise InvalidSpec(Problem(field, image, words))
+
+
+def _check_headless(spec: JobSpec, queue: Queue) -> None:
+    """Refuse a name that no Service can have (RFC 1035); other letters, and its length, are those of a job's name."""
+    if spec.headless_service and spec.name[:1].isdigit() and clusters.backend(queue.cluster).MAKES_PODS:
+        words = (
+            f"begins with a digit, and so would the Service {spec.name}-headless, which Kubernetes refuses; begin it "
+            "with a letter, or set headless_service to 0"
+        )
+        raise InvalidSpec(Problem("name", spec.name, words))
 
 
 def _check_volumes(spec: JobSpec, queue: Queue) -> None:

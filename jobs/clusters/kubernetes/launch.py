@@ -3,6 +3,7 @@
 One process may begin it and another one finish it: every name is known before anything is created.
 """
 
+import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from jobs.core.plan import Plan, Role
 from . import claims
 from .api.answers import NEVER, ApiAnswer, need, need_created
 from .api.client import METADATA, METADATA_LIST, Api
+from .api.objects import get
 from .api.parallel import Limit, each
 from .build import labels, manifests
 from .build.mounts import Manifest
@@ -23,6 +25,7 @@ from .build.site import Site
 from .facts.pods import owner_uid, read_owner
 from .meshes import Meshes
 
+REMOVED_SECONDS, LOOK_SECONDS = 3.0, 0.2  # for the cluster to remove what an attempt before this one owned
 LAUNCH_SECONDS = 10.0  # what is left then is up to the next visit
 NO_POLICY = "Other pods of the cluster can reach this attempt's pods: Muster's account may not create NetworkPolicies (deploy/account.yaml)"
 NOBODY = "00000000-0000-0000-0000-000000000000"  # the owner of a pod that is not made
@@ -61,6 +64,8 @@ class AttemptLauncher:
         for claim in (*plan.claims.values(), *plan.job_claims.values()):
             if claim.size:
                 await claims.ensure(self.api, f"api/v1/namespaces/{self.site.namespace}", claim)
+        if plan.is_headless and plan.wanted is None:
+            await self._need_headless(plan, owner)
         await self._need_agent()
         message = await self._need_config(plan, owner)
         for role in meshed:
@@ -125,6 +130,36 @@ class AttemptLauncher:
         if found.is_sealed or found.is_ending:
             raise Sealed(f"attempt {plan.attempt} of {plan.run} is closed")
         return found.uid, False
+
+    async def _need_headless(self, plan: Plan, owner: str) -> None:
+        """Create the Service of the job's own name. Raises Unreachable while another object has it, which is left alone.
+
+        That of an attempt before this one goes in a moment, for which it waits here.
+        """
+        name, end = labels.headless(plan.job), time.monotonic() + REMOVED_SECONDS
+        while not await self._has_created_headless(plan, owner):
+            meta = need(await self._read("services", name), f"Service {name}").get("metadata")
+            run, attempt = labels.attempt_of(get(meta, "labels"))
+            theirs = owner_uid(meta, labels.ReplicaLabels(run, attempt, "", 0)) if run else ""
+            if theirs == owner:
+                return
+            if not theirs or run != plan.run:
+                whose = "belongs to another job" if theirs else "is not Muster's"
+                raise Unreachable(
+                    f"Service {name} exists and {whose}: this job waits until it is gone; delete it, give the job "
+                    "another name, or set headless_service to 0"
+                )
+            if time.monotonic() > end:
+                raise Unreachable(f"Service {name} of attempt {attempt} is still being removed")
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _has_created_headless(self, plan: Plan, owner: str) -> bool:
+        body = manifests.headless_service(plan, owner=owner)
+        with faultpoints.around("kube.owner"):
+            answer = await self._create("services", body)
+        if not answer.is_there_already:
+            need_created(answer, f"Service {body['metadata']['name']}")
+        return not answer.is_there_already
 
     async def _need_agent(self) -> None:
         """Create one immutable ConfigMap for all jobs.

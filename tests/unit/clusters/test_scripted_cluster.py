@@ -8,6 +8,7 @@ from bench.verdicts.cases import corpus
 from bench.verdicts.scripted import CASE, ScriptedCluster
 from jobs.core.attempt_ref import AttemptRef
 from jobs.core.plan import Plan, Role
+from jobs.core.verdict import NO_IMAGE
 from tests.support.builders import Clock
 
 OF_CLUSTER = [case for case in corpus() if case.is_of_cluster]
@@ -46,6 +47,8 @@ def test_a_replica_reaches_the_state_its_case_describes(cluster, clock, case):
             assert one.state == "running"
         elif step.is_gone:
             assert one.state == "absent"
+        elif one.reason.startswith(NO_IMAGE):
+            assert one.state == "failed", "that is proof, whatever the pod's phase"
         else:
             assert one.state == step.status["phase"].lower()
             is_silent = case.label.kinds in (("start_timeout",), ("signal",))  # only an exit code, no reason

@@ -20,7 +20,7 @@ from jobs.core.lifecycle import (
     decide,
     settled,
 )
-from jobs.core.verdict import PORT_TAKEN, ReplicaSeen, ReplicaState, RoleView, Seen, verdict
+from jobs.core.verdict import NO_IMAGE, PORT_TAKEN, ReplicaSeen, ReplicaState, RoleView, Seen, verdict
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 WORKERS = (RoleView("worker", 2, completes=True, essential=True),)
@@ -177,6 +177,31 @@ def test_a_start_that_found_no_place_twice_for_the_same_reason_fails_with_it(bef
             == f"no place for it in two starts of 30 s: worker-1: {NO_GPU.removeprefix('no place for it: ')}"
         )
         assert step.is_failure and LANDS_ON[ends] is Phase.FAILED
+
+
+@pytest.mark.parametrize(
+    ("failures", "notes"), [(0, "not retried: another attempt would have the same image"), (2, "")]
+)
+def test_an_image_that_does_not_exist_is_a_failure_that_no_retry_follows(failures, notes):
+    gone = worker(1, "failed", reason=f"{NO_IMAGE}: x:9, by 2 answers of its registry")
+    lost = Seen((worker(0, "lost"), gone), as_of=at(10))
+    step = decide(view("starting", max_retries=2, failures=failures), lost, at(10))
+    assert (step.to, step.reason, step.is_failure, step.note) == (Phase.STOPPING, StopReason.FAILED, True, notes)
+    assert step.message == "worker-1: no such image: x:9, by 2 answers of its registry"
+
+
+def test_an_elastic_job_without_enough_replicas_that_have_their_image_is_not_retried():
+    roles = (RoleView("worker", 3, completes=True, essential=True, least=2, anchor=0),)
+    gone = [worker(index, "failed", reason=f"{NO_IMAGE}: x:9") for index in (1, 2)]
+    for replicas, words in (
+        ([worker(0, "running"), *gone], "worker-1: no such image: x:9; 1 of at least 2 replicas are left"),
+        (
+            [worker(0, "failed", reason=f"{NO_IMAGE}: x:9"), *gone],
+            "worker-0: no such image: x:9; all others met there, so the attempt ends with it",
+        ),
+    ):
+        step = decide(view("starting", roles=roles, max_retries=5), Seen(tuple(replicas), as_of=at(10)), at(10))
+        assert (step.reason, step.message) == (StopReason.FAILED, words)
 
 
 def test_a_start_timeout_is_not_applied_while_the_view_is_stale():

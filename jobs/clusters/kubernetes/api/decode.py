@@ -52,6 +52,7 @@ class _Condition(_Shape):
 
 class _ContainerStatus(_Shape):
     image: Any = None
+    containerID: Any = None
     state: Any = None
     lastState: Any = None
 
@@ -61,6 +62,7 @@ class _Status(_Shape):
     reason: Any = None
     message: Any = None
     conditions: list[_Condition] | None = None
+    initContainerStatuses: list[_ContainerStatus] | None = None
     containerStatuses: list[_ContainerStatus] | None = None
 
 

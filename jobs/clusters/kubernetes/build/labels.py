@@ -56,6 +56,11 @@ def service(run: str, attempt: int) -> str:
     return f"m-{run}-{attempt}"
 
 
+def headless(job: str) -> str:
+    """Return the name of the headless Service that a job may ask for, as Kubetorch and others name theirs."""
+    return f"{job}-headless"
+
+
 def secret(run: str, attempt: int, *, owner: str, replica: str = "") -> str:
     """Return a Secret's name with part of the owner's UID: an existing one is then surely ours, and need not be read.
 

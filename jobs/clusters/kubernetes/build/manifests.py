@@ -61,6 +61,20 @@ def service(plan: Plan) -> Manifest:
     }
 
 
+def headless_service(plan: Plan, *, owner: str) -> Manifest:
+    """Return the Service by the job's own name, for programs that look up all its pods. It ends with the attempt's own.
+
+    Pods have their names in the attempt's own Service alone: a pod has one subdomain.
+    """
+    mine = {**labels.of_attempt(plan.run, plan.attempt), labels.OWNER: owner}
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {**_metadata(plan, owner=owner), "name": labels.headless(plan.job), "labels": mine},
+        "spec": {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": mine},
+    }
+
+
 def tombstone(run: str, attempt: int) -> Manifest:
     """Return the object that takes the owner's name once it is gone, so that no late call can reopen the attempt."""
     return {

@@ -1,6 +1,7 @@
 """Warnings about pods that do not start, from Events: the only source for e.g. a volume that cannot be mounted.
 
-Events are hints: they come late, are kept for an hour and may be forged. They only add a message to a waiting replica.
+Events are hints: they come late, are kept for an hour and may be forged. They only add a message to a waiting replica,
+and count the pulls of an image that by the pod's own status does not exist (images.py).
 """
 
 import re
@@ -8,8 +9,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..api.objects import get, text, version, words
+from ..api.objects import get, text, version, whole, words
 from ..build import labels
+from . import images
 
 # The scheduler's summary is a condition of the pod already, and its Events are the most frequent of all.
 WANTED = {"fieldSelector": "involvedObject.kind=Pod,type=Warning,reason!=FailedScheduling"}
@@ -23,7 +25,10 @@ _OUR_OWN = frozenset({"agent", "told", "state", "tmp", "shm"})  # volumes withou
 
 @dataclass(frozen=True, slots=True)
 class PodTrouble:
-    """A warning about one pod. `pod` is that pod's UID; `kind` is mount, sandbox or pull."""
+    """A warning about one pod. `pod` is that pod's UID; `kind` is mount, sandbox or pull; `count`: how often it was given.
+
+    `missing` is the image that by this warning its registry does not have.
+    """
 
     name: str
     uid: str
@@ -34,6 +39,8 @@ class PodTrouble:
     kind: str
     message: str
     at: str
+    count: int = 1
+    missing: str = ""
 
 
 def read_trouble(thing: Any) -> PodTrouble | None:
@@ -46,7 +53,10 @@ def read_trouble(thing: Any) -> PodTrouble | None:
     times = (get(thing, "lastTimestamp"), get(thing, "eventTime"), get(meta, "creationTimestamp"))
     at = next((text(one) for one in times if text(one)), "")[:40]
     message = words(get(thing, "message"), most=400)
-    return PodTrouble(str(name), str(uid), version(meta), run, attempt, str(pod), kind, message, at)
+    # the field `count` of a kubelet's Events, and where newer libraries write the same
+    count = max(1, whole(get(thing, "count")) or 0, whole(get(thing, "series", "count")) or 0)
+    missing = images.missing_in_pull(text(get(thing, "message"))) if kind == "pull" else ""
+    return PodTrouble(str(name), str(uid), version(meta), run, attempt, str(pod), kind, message, at, count, missing)
 
 
 def explain(reason: str, troubles: Iterable[PodTrouble], claims: Mapping[str, str]) -> str:
@@ -62,6 +72,11 @@ def explain(reason: str, troubles: Iterable[PodTrouble], claims: Mapping[str, st
     if newest.kind == "mount":
         return words(f"volume not mounted{_of_claim(newest.message, claims)}: {newest.message}")
     return words(f"its node cannot set it up: {newest.message}")
+
+
+def is_proof(missing: images.MissingImage, troubles: Iterable[PodTrouble]) -> bool:
+    """Whether the registry has said often enough that it does not have the image for which this pod waits."""
+    return sum(one.count for one in troubles if images.is_same(missing.image, one.missing)) >= images.PULLS
 
 
 def _kind(reason: str, message: str) -> str:

@@ -11,14 +11,11 @@ from agent.pod_entry import CAN_NOT_START
 from jobs.core.verdict import NO_PLACE
 
 from ..api.objects import condition, get, items, text, whole, words
+from . import images
 
 CONTAINER = frozenset(
     {"CreateContainerConfigError", "CreateContainerError", "RunContainerError", "StartError", "ContainerCannotRun"}
 )
-_IMAGE = frozenset(
-    {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError",
-     "RegistryUnavailable", "SignatureValidationFailed"}
-)  # fmt: skip
 # pkg/kubelet/eviction and emptyDir: 'Usage of EmptyDir volume "tmp" exceeds the limit "20Gi".'
 _FULL_VOLUME = re.compile(r'EmptyDir volume "([a-z]+)" exceeds the limit')
 _LIMIT_OF = {"state": "STATE_LIMIT", "tmp": "TMP_LIMIT", "shm": "MEMORY_LIMIT"}  # our folders and their options
@@ -41,8 +38,13 @@ def why_pending(thing: Any) -> str:
     if get(scheduled, "status") == "False":
         message = words(get(scheduled, "message"))
         return no_place(message) if get(scheduled, "reason") == "Unschedulable" else message
-    found = (_why_waiting(one) for one in items(get(status, "containerStatuses")))
+    found = (_why_waiting(one) for one in containers(status))
     return next((reason for reason in found if reason), "")
+
+
+def containers(status: Any) -> list[Any]:
+    """Return what is said of its containers, those first that are started first."""
+    return [*items(get(status, "initContainerStatuses")), *items(get(status, "containerStatuses"))]
 
 
 def no_place(message: str) -> str:
@@ -87,8 +89,8 @@ def node_of(thing: Any) -> str:
 def _why_waiting(container: Any) -> str:
     waiting = get(container, "state", "waiting")
     reason, message = text(get(waiting, "reason")), words(get(waiting, "message"), most=300)
-    if reason in _IMAGE:
-        return _no_image(words(get(container, "image"), most=200), reason, message)
+    if reason in images.REASONS:
+        return images.why_not(text(get(container, "image")), reason, message)
     if reason in CONTAINER:
         return f"the container cannot be created ({reason}): {message}".rstrip(": ")
     if reason == "CrashLoopBackOff":
@@ -96,12 +98,6 @@ def _why_waiting(container: Any) -> str:
         with_code = "" if code is None else f", the last time with code {code}"
         return f"it ends as soon as it is started{with_code}: {message}".rstrip(": ")
     return ""
-
-
-def _no_image(image: str, reason: str, message: str) -> str:
-    if reason == "InvalidImageName":
-        return f"the image {image} cannot be pulled ({reason}): that is no name of an image"
-    return f"the image {image} cannot be pulled ({reason}): {message}".rstrip(": ")
 
 
 def _plainly(part: str) -> str:

@@ -9,12 +9,12 @@ from typing import Any
 
 from jobs.core import exits
 from jobs.core.attempt_ref import AttemptRef
-from jobs.core.verdict import ENDED, ReplicaSeen, ReplicaState
+from jobs.core.verdict import ENDED, NO_IMAGE, ReplicaSeen, ReplicaState
 
 from ..api.objects import condition, get, items, text, version, whole, words
 from ..build import labels
-from . import pod_reasons
-from .events import PodTrouble, explain
+from . import images, pod_reasons
+from .events import PodTrouble, explain, is_proof
 
 NODE_LOST = "NodeLost"  # kubernetes/pkg/util/node: NodeUnreachablePodReason
 _STATES = {
@@ -46,6 +46,7 @@ class Pod:
     claims: tuple[tuple[str, str], ...] = ()  # its volumes with claims: (volume, claim)
     is_of_mesh: bool = False  # made by a MonarchMesh, which makes another one when this one is deleted
     is_restarted: bool = False  # its container ended, and another one was started that does nothing
+    missing: images.MissingImage | None = None  # the image for which it waits, if its registry says that it has none
 
     @property
     def spot(self) -> tuple[str, int, int]:
@@ -135,7 +136,9 @@ class AttemptObjects:
         if pod.node in self.lost:
             return replace(pod, state=ReplicaState.LOST, reason=f"its node {pod.node} {self.lost[pod.node]}")
         if pod.state is ReplicaState.PENDING:
-            about = (one for one in self.troubles if one.pod == pod.uid)
+            about = [one for one in self.troubles if one.pod == pod.uid]
+            if pod.missing is not None and is_proof(pod.missing, about):
+                return replace(pod, state=ReplicaState.FAILED, reason=words(images.proof(pod.missing)))
             return replace(pod, reason=explain(pod.reason, about, dict(pod.claims)))
         return pod
 
@@ -166,6 +169,7 @@ def read_pod(thing: Any) -> Pod | None:
         exit_code=exit_code, signal=signal, reason=words(reason),
         node=words(get(thing, "spec", "nodeName"), most=253), claims=_claims(thing),
         is_of_mesh=is_of_mesh, is_restarted=any(get(one, "lastState", "terminated") for one in items(get(status, "containerStatuses"))),
+        missing=_missing(status) if state is ReplicaState.PENDING else None,
     )  # fmt: skip
 
 
@@ -237,9 +241,10 @@ def _state(thing: Any) -> tuple[ReplicaState, int | None, int | None, str]:
         state = ReplicaState.LOST
     match state:
         case ReplicaState.PENDING:
-            return state, None, None, pod_reasons.why_pending(thing)
+            reason = pod_reasons.why_pending(thing)
+            return ReplicaState.FAILED if reason.startswith(NO_IMAGE) else state, None, None, reason
         case ReplicaState.FAILED:
-            return _failure(thing)
+            return (ReplicaState.ABSENT, None, None, "") if _has_never_run(thing) else _failure(thing)
         case ReplicaState.LOST:
             return state, None, None, f"its node {pod_reasons.node_of(thing)} does not answer"
         case ReplicaState.SUCCEEDED:
@@ -272,8 +277,29 @@ def _failure(thing: Any) -> tuple[ReplicaState, int | None, int | None, str]:
     return ReplicaState.FAILED, code, None, reason
 
 
+def _has_never_run(thing: Any) -> bool:
+    """Whether the pod was deleted before its container was made, and nothing else is said of its end."""
+    statuses = items(get(thing, "status", "containerStatuses"))
+    return any(map(_is_made_up, statuses)) and _end(thing) is None and not pod_reasons.why_failed(thing, None)
+
+
+def _is_made_up(container: Any) -> bool:
+    """Whether the end is one that the kubelet gives to a container that it never made, with code 137 as for a SIGKILL.
+
+    Source: kubernetes/pkg/kubelet/status/status_manager.go, TerminatePod.
+    """
+    return get(container, "state", "terminated", "reason") == "ContainerStatusUnknown" and not get(
+        container, "containerID"
+    )
+
+
 def _end(thing: Any) -> Any:
     """Return how the pod's container ended the first time that it is known of; None if it has not."""
-    statuses = items(get(thing, "status", "containerStatuses"))
+    statuses = [one for one in items(get(thing, "status", "containerStatuses")) if not _is_made_up(one)]
     ends = [get(one, which, "terminated") for which in ("lastState", "state") for one in statuses]
     return next((one for one in ends if isinstance(one, Mapping)), None)
+
+
+def _missing(status: Any) -> images.MissingImage | None:
+    found = (images.missing(one) for one in pod_reasons.containers(status))
+    return next((one for one in found if one is not None), None)

@@ -118,6 +118,10 @@ def pod(plan: Plan, index: int = 1, site: Site = SITE, role: int = 0) -> manifes
     "name, made",
     [
         ("service", lambda: manifests.service(a_plan())),
+        (
+            "headless-service",
+            lambda: manifests.headless_service(a_plan(job="gpt-small", is_headless=True), owner="uid-1234-5678"),
+        ),
         ("tombstone", lambda: manifests.tombstone("42-abcdef", 3)),
         (
             "network-policy",
