@@ -97,7 +97,7 @@ class RunningInstallation:
     def __post_init__(self) -> None:
         self.marks = self.folder.parent / f"{self.folder.name}-marks"
         self.marks.mkdir(parents=True, exist_ok=True)
-        self.workspace, self.password = 0, ""
+        self.workspace, self.password, self.running = 0, "", self.checkout
         self.api: Api = None  # type: ignore[assignment]  # set by start()
         self.muster: Installation = None  # type: ignore[assignment]
         self.receiver: Receiver | None = None
@@ -110,7 +110,8 @@ class RunningInstallation:
         env["MUSTER_WEBHOOK_NETWORKS"] = "127.0.0.0/8"
         if os.geteuid() != 0:
             del env["MUSTER_JOB_USER"]
-        self.muster = Installation(self.folder, environ=env, checkout=checkout or self.checkout)
+        self.running = checkout or self.checkout  # whose code knows the tables
+        self.muster = Installation(self.folder, environ=env, checkout=self.running)
         # The administrator's password is set at the first start and stays valid for the folder.
         self.password = self.muster.password = self.password or self.muster.password
         self.muster.start()
@@ -134,15 +135,15 @@ class RunningInstallation:
         self._open.close()
         remove_home(self.folder)
 
-    def manage(self, *arguments: str) -> str:
-        ended = self.command(*arguments)
+    def manage(self, *arguments: str, checkout: Path | None = None) -> str:
+        ended = self.command(*arguments, checkout=checkout)
         assert ended.returncode == 0, (arguments, ended.stderr)
         return ended.stdout
 
-    def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+    def command(self, *arguments: str, checkout: Path | None = None) -> subprocess.CompletedProcess[str]:
         """Run a management command that may fail or be killed."""
         return subprocess.run(
-            [sys.executable, "manage.py", *arguments], cwd=ROOT, env=self.muster.env, check=False, capture_output=True,
+            [sys.executable, "manage.py", *arguments], cwd=checkout or self.running, env=self.muster.env, check=False, capture_output=True,
             text=True,
         )  # fmt: skip
 

@@ -115,7 +115,7 @@ def test_processes_of_two_releases_launch_retry_suspend_and_end_the_same_jobs(up
     until(lambda: installation.api.job(rested)["phase"] == "suspended" and installation.api.job(done)["is_finished"])
 
     # the release before, migrated beside its running processes, and a process of today
-    installation.manage("migrate")
+    installation.manage("migrate", checkout=ROOT)
     note_owners(installation)
     with second_tasks(installation) as second:
         jobs = mixed_jobs(installation)
