@@ -24,7 +24,9 @@ from .params import user_of
 class VolumeSerializer(serializers.ModelSerializer[Volume]):
     access_mode = serializers.ChoiceField(choices=AccessMode.choices)
     state = serializers.ChoiceField(choices=State.choices)
-    claim = serializers.CharField(source="claim_name", help_text="its claim in the cluster")
+    claim = serializers.SerializerMethodField(
+        help_text="its claim in the cluster; empty where it is a folder of a machine"
+    )
     is_adopted = serializers.SerializerMethodField(help_text="whether the claim existed before, and stays")
     used_by = serializers.SerializerMethodField(help_text="open jobs and queues that name it")
     as_of = serializers.DateTimeField(source="used_at", allow_null=True, help_text="when size and last write were seen")
@@ -37,6 +39,9 @@ class VolumeSerializer(serializers.ModelSerializer[Volume]):
             "created_at",
         )  # fmt: skip
         read_only_fields = fields
+
+    def get_claim(self, row: Volume) -> str:
+        return row.claim_name if storage.has_claims(row.cluster) else ""
 
     def get_is_adopted(self, row: Volume) -> bool:
         return bool(row.claim)

@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from django.conf import settings
+
 from common.errors import InvalidInput, Problem, Refused
 from jobs import clusters
 from jobs.clusters import Claims
@@ -102,6 +104,11 @@ def claim_of_job(row: JobStorage) -> Claim:
 
 def claim_of(row: Volume) -> Claim:
     return Claim(row.claim_name, row.size, row.storage_class, row.access_mode, row.name, row.team.name)
+
+
+def has_claims(cluster: str) -> bool:
+    """Whether volumes of a cluster are claims, and not folders of one machine."""
+    return cluster in settings.CLUSTERS and clusters.backend(cluster).MAKES_PODS
 
 
 def check(values: Mapping[str, Any], *, cluster: str) -> None:

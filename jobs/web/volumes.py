@@ -101,6 +101,7 @@ def _page(request: HtmxRequest, row: Volume, *, status: int = 200, **more: Any) 
         "volume": row,
         "team": row.team,
         "users": services.used_by(row),
+        "has_claim": storage.has_claims(row.cluster),
         "may_manage": may(request.user, Act.MANAGE, row.team) and row.removal_asked_at is None,
         **more,
     }

@@ -10,7 +10,8 @@ from muster.commands.job_file import read_job
 from muster.errors import JobFileError
 from muster.jobs.models import Queue
 
-PARTS = ("node", "shm_per_gpu", "locked", "pods")
+# By these a file with parts of a template is told from one with fields of a job; the server checks all of them.
+PARTS = ("node", "shm_per_gpu", "storage", "topology", "locked", "pods")
 
 
 def written(queue: Queue) -> str:
@@ -27,11 +28,9 @@ def read_template(text: str, *, source: str) -> dict[str, Any]:
     found = read_job(text, source=source)
     if not {"defaults", *PARTS} & set(found):
         return {"defaults": found}
-    if unknown := sorted(str(name) for name in set(found) - {"defaults", "version", *PARTS}):
-        raise JobFileError(f"{source}: {unknown[0]} is not known; known are version, defaults, {', '.join(PARTS)}")
     defaults = found.get("defaults") or {}
     if not isinstance(defaults, dict):
         raise JobFileError(f"{source}: defaults must map fields of a job to values")
     version = {"version": found["version"]} if found.get("version") is not None else {}
-    template = {name: found[name] for name in PARTS if found.get(name) is not None}
+    template = {name: one for name, one in found.items() if name not in ("defaults", "version") and one is not None}
     return {"defaults": defaults, "template": template, **version}

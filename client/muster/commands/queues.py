@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from muster.commands.job_options import content, set_fields
-from muster.commands.output import Output, reading, say
+from muster.commands.output import Output, reading
 from muster.commands.queue_file import read_template, written
 from muster.commands.session import open_client, queue_names
 from muster.jobs.models import Queue
@@ -83,7 +83,7 @@ def template(*, queue: str) -> None:
     """Print what a queue says of its jobs' pods as YAML, for `set --from-file`."""
     with open_client() as client:
         found = client.queue(queue)
-    say(written(found).rstrip("\n"))
+    click.echo(written(found), nl=False)
 
 
 @queues.command()

@@ -113,7 +113,7 @@ def _about(one: Volume) -> list[str]:
         "free": free,
         "written": ago(one.written_at, now=now) if one.written_at else "",
         "access": f"{one.access_mode}{', read-only for jobs' if one.is_read_only else ''}",
-        "path": one.mount_path or f"/muster/volumes/{one.name}",
+        "path": one.mount_path or (f"/muster/volumes/{one.name}" if one.claim else ""),
         "claim": one.claim,
         "used by": ", ".join(one.used_by) or "nothing",
     }
