@@ -377,8 +377,10 @@ def _of_env(one: Mapping[str, Any], path: str) -> list[Named]:
 
 
 def _scaled(amount: str, part: Fraction) -> str:
-    """Return a share of an amount: CPUs in thousandths, memory in whole mebibytes."""
+    """Return a share of an amount: CPUs in thousandths, memory in whole mebibytes or gibibytes."""
     whole = quantities.read(amount) * part
     if whole < 10**6:
         return str(int(whole)) if whole.denominator == 1 else f"{int(whole * 1000)}m"
-    return amount if part == 1 else f"{int(whole // 2**20)}Mi"
+    mebibytes = int(whole // 2**20)
+    whole_gibibytes, rest = divmod(mebibytes, 1024)
+    return amount if part == 1 else f"{mebibytes}Mi" if rest else f"{whole_gibibytes}Gi"

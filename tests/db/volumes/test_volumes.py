@@ -272,6 +272,7 @@ def test_a_process_that_dies_while_it_deletes_a_folder_is_made_up_for(
     team, boss, tmp_path, settings, monkeypatch, when
 ):
     settings.CLUSTERS = {"plain": {"BACKEND": "jobs.clusters.local.LocalCluster", "OPTIONS": {"ROOT": str(tmp_path)}}}
+    adapters.clear()  # the one of another test has its folder
     row = services.create(team=team, by=boss, name="datasets", cluster="plain", size="1Gi")
     folder = tmp_path / "volumes" / "nlp" / "datasets"
     folder.mkdir(parents=True)

@@ -123,10 +123,10 @@ def test_every_object_that_it_names_is_found(pods, path, kind, name):
 @pytest.mark.parametrize(
     ("slots", "cpu", "memory", "shm"),
     [
-        (8, "96", "512Gi", "65536Mi"),
-        (4, "48", "262144Mi", "32768Mi"),
-        (3, "36", "196608Mi", "24576Mi"),
-        (1, "12", "65536Mi", "8Gi"),
+        (8, "96", "512Gi", "64Gi"),
+        (4, "48", "256Gi", "32Gi"),
+        (3, "36", "192Gi", "24Gi"),
+        (1, "12", "64Gi", "8Gi"),
     ],
 )
 def test_a_replica_on_a_part_of_a_node_gets_that_part(slots, cpu, memory, shm):
