@@ -12,10 +12,12 @@ from django.views.decorators.http import require_http_methods
 from accounts.models import Team
 from accounts.pages.parts import UserRequest, answer, text
 from accounts.permissions import Act, may, require
-from common.errors import Conflict, InvalidInput, NotAllowed, Refused
+from common.errors import Conflict, InvalidInput, NotAllowed, Problem, Refused
 
 from . import services
 from .models import Kind, TeamSecret
+
+INPUTS = ("name", "kind", "values", "file", "content", *services.LOGIN)
 
 
 @login_required
@@ -31,7 +33,10 @@ def secrets(request: UserRequest, team: str) -> HttpResponse:
         values = _values(request, kind)
         made = services.create(team=found, by=request.user, name=name, kind=kind, values=values)
     except (InvalidInput, Conflict) as error:
-        return _list(request, found, errors=_errors(error), given={"name": name, "kind": kind}, status=422)
+        more = {"given": {"name": name, "kind": kind}, "entered": request.POST, **_wrong(error, kind=kind)}
+        if isinstance(error, Conflict):
+            more = {**more, "wrong": {"name": str(error)}, "errors": []}
+        return _list(request, found, part="credentials/_new.html", **more)
     messages.success(request, f"Secret {made.name} was created.")
     return redirect("team-secrets", team=team)
 
@@ -51,9 +56,12 @@ def secret(request: UserRequest, team: str, name: str) -> HttpResponse:
             return redirect("team-secrets", team=team)
         values: dict[str, str | None] = dict(_values(request, found.kind))
         values |= dict.fromkeys(set(request.POST.getlist("without")) - set(values))
+        if not values:
+            raise InvalidInput(Problem("", None, "Nothing was entered"))
         row = services.change(secret=found, by=request.user, values=values)
     except (InvalidInput, Conflict, Refused) as error:
-        return _page(request, found, errors=_errors(error), status=422)
+        more = {"entered": request.POST, "act": text(request, "act"), **_wrong(error, kind=found.kind)}
+        return _page(request, found, part="" if more["act"] == "remove" else "credentials/_change.html", **more)
     messages.success(request, f"Version {row.version} of {row.name} was saved; the next attempt of each job gets it.")
     return redirect("team-secret", team=team, name=name)
 
@@ -78,10 +86,31 @@ def _values(request: UserRequest, kind: str) -> dict[str, str]:
     return services.parse_lines(request.POST.get("values", ""))
 
 
-def _errors(error: InvalidInput | Conflict | Refused) -> list[str]:
-    if isinstance(error, InvalidInput):
-        return [f"{one.field} {one.message}" for one in error.problems]
-    return [str(error)]
+def _wrong(error: InvalidInput | Conflict | Refused, *, kind: str) -> dict[str, Any]:
+    """Return what is wrong by the input that it is about, and as `errors` what is about none. It shows no value."""
+    if not isinstance(error, InvalidInput):
+        return {"errors": [str(error)]}
+    wrong: dict[str, str] = {}
+    errors = []
+    for one in error.problems:
+        name, _, key = one.field.partition(".")
+        place = _place(kind, key) if name == "values" else name
+        is_named = bool(key) and place not in ("file", key)
+        words = f"{key} {one.message}" if is_named else one.message[:1].upper() + one.message[1:]
+        if place in INPUTS:
+            wrong[place] = f"{wrong[place]}; {words}" if place in wrong else words
+        else:
+            errors.append(words)
+    return {"wrong": wrong, "errors": errors}
+
+
+def _place(kind: str, key: str) -> str:
+    """Return the input that a problem with one value is shown at; with all values, if `key` is empty."""
+    if kind == Kind.REGISTRY:
+        return key
+    if kind == Kind.FILE:
+        return "file" if key and not services.FILE.fullmatch(key) else "content"
+    return "values"
 
 
 def _require_admin(request: UserRequest, team: Team) -> None:
@@ -91,7 +120,7 @@ def _require_admin(request: UserRequest, team: Team) -> None:
         raise PermissionDenied(str(error)) from error
 
 
-def _list(request: UserRequest, team: Team, *, status: int = 200, **more: Any) -> HttpResponse:
+def _list(request: UserRequest, team: Team, *, part: str | None = None, **more: Any) -> HttpResponse:
     rows = services.of_team(request.user, team.name)[1]
     context = {
         "team": team,
@@ -100,10 +129,10 @@ def _list(request: UserRequest, team: Team, *, status: int = 200, **more: Any) -
         "may_manage": may(request.user, Act.MANAGE, team),
         **more,
     }
-    return answer(request, template="credentials/list.html", context=context, status=status)
+    return _answer(request, "credentials/list.html", context, part=part)
 
 
-def _page(request: UserRequest, row: TeamSecret, *, status: int = 200, **more: Any) -> HttpResponse:
+def _page(request: UserRequest, row: TeamSecret, *, part: str | None = None, **more: Any) -> HttpResponse:
     context = {
         "secret": row,
         "team": row.team,
@@ -112,7 +141,14 @@ def _page(request: UserRequest, row: TeamSecret, *, status: int = 200, **more: A
         "may_manage": may(request.user, Act.MANAGE, row.team),
         **more,
     }
-    return answer(request, template="credentials/detail.html", context=context, status=status)
+    return _answer(request, "credentials/detail.html", context, part=part)
+
+
+def _answer(request: UserRequest, template: str, context: dict[str, Any], *, part: str | None) -> HttpResponse:
+    """Return the page; for a refused form sent by htmx only this `part`, in place, so that the values in it stay."""
+    if part and request.htmx:
+        return answer(request, template=part, context=context)
+    return answer(request, template=template, context=context, status=200 if part is None else 422)
 
 
 def _keys(row: TeamSecret) -> list[str]:

@@ -216,7 +216,9 @@ def _add_version(secret: TeamSecret, values: Mapping[str, str], *, by: User) -> 
 
 def _problems(kind: str, values: Any) -> list[Problem]:
     """Return what is wrong with a secret's values. No problem includes one."""
-    if not isinstance(values, Mapping) or not values:
+    if values == {}:
+        return [Problem("values", None, "is empty; enter at least one name with its value")]
+    if not isinstance(values, Mapping):
         return [Problem("values", None, f"must map names to text, such as {_EXAMPLES.get(kind, _EXAMPLES[Kind.ENV])}")]
     if len(values) > MOST_KEYS:
         return [Problem("values", len(values), f"has at most {MOST_KEYS} entries")]
@@ -250,7 +252,9 @@ def _key_problem(kind: str, key: Any) -> str:
     if kind == Kind.REGISTRY:
         return "" if key in LOGIN else f"is not known; a registry login has {', '.join(LOGIN)}"
     if kind == Kind.FILE:
-        return "" if FILE.fullmatch(key) else "is not the name of a file; use at most 100 letters, digits, -, _ and ."
+        return (
+            "" if FILE.fullmatch(key) else "is not the name of a file; use at most 100 letters, digits, dots, - and _"
+        )
     if not VARIABLE.fullmatch(key):
         return "is not a variable name; use at most 100 letters, digits and _"
     return "is set by Muster; choose another name" if key.startswith("MUSTER_") else ""

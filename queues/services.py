@@ -208,8 +208,10 @@ def set_template(
     with transaction.atomic():
         row = Queue.objects.select_for_update(of=("self",), no_key=True).select_related("team").get(pk=queue.pk)
         before = templates.version(row)
-        if expected is not None and expected != before.number:
-            raise _changed_meanwhile(row, expected, before)
+        # What the template may hold was judged by the one that the caller has read.
+        was_judged = template is None or queue.template == row.template
+        if not was_judged or (expected is not None and expected != before.number):
+            raise _changed_meanwhile(row, expected or before.number - 1, before)
         row.defaults = row.defaults if defaults is None else dict(defaults)
         row.template = row.template if template is None else dict(template)
         changed = [name for name in ("defaults", "template") if getattr(row, name) != before.content[name]]

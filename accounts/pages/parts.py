@@ -8,6 +8,7 @@ from django.contrib.auth import authenticate
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+from django_htmx.middleware import HtmxDetails
 
 from accounts.models import User
 from accounts.signin import flow
@@ -18,6 +19,7 @@ class UserRequest(HttpRequest):
     """The request that a page behind `login_required` receives; for types only."""
 
     user: User
+    htmx: HtmxDetails
 
 
 def answer(request: HttpRequest, *, template: str, context: dict[str, Any], status: int = 200) -> HttpResponse:

@@ -16,7 +16,7 @@ from ..errors import Problem, Unreadable
 MAX_DEPTH = 32  # a job's description needs 3
 MAX_VALUES = 1_000_000  # fits the 100,000 files of the largest workspace; a value takes up to 200 bytes of memory
 _HALF = re.compile("[\ud800-\udfff]")
-_SECRET = ("secrets", "password", "code")  # values of these fields appear in no error message
+_SECRET = ("secrets", "password", "code", "values")  # values of these fields appear in no error message
 
 
 class StrictJSONParser(JSONParser):

@@ -41,6 +41,22 @@ CONTAINER = (
     "name", "image", "imagePullPolicy", "command", "args", "workingDir", "env", "envFrom", "resources", "ports",
     "volumeMounts", "securityContext", "startupProbe", "livenessProbe", "readinessProbe", "lifecycle",
 )  # fmt: skip
+_TYPES: Mapping[str, type] = {
+    **dict.fromkeys(("allowPrivilegeEscalation", "privileged", "readOnlyRootFilesystem", "runAsNonRoot"), bool),
+    **dict.fromkeys(("runAsUser", "runAsGroup", "fsGroup"), int),
+    **dict.fromkeys(("supplementalGroups", "sysctls"), list),
+    **dict.fromkeys(("capabilities", "seccompProfile"), Mapping),
+    **dict.fromkeys(("procMount", "fsGroupChangePolicy"), str),
+}
+_MUST: Mapping[type, str] = {
+    bool: "must be true or false, without quotes",
+    int: "must be a whole number from 0 to 2147483647, without quotes",
+    list: "must be a list",
+    Mapping: "must map names to values",
+    str: "must be text",
+}
+_AMOUNTS = ("cpu", "memory", "ephemeral-storage")  # what a container beside a job's own may take of its node
+_PROBES = ("startupProbe", "livenessProbe", "readinessProbe")
 # Types of volumes that hold nothing of the node's, of the network's or of other pods.
 _PLAIN_VOLUMES = ("emptyDir", "configMap", "secret", "projected", "downwardAPI", "persistentVolumeClaim")
 _OWN_VOLUMES = re.compile(r"(agent|told|state|tmp|shm|job|from|workspace|checkpoints|(volume|secret)-[0-9]+)\Z")
@@ -97,13 +113,13 @@ def layer(document: Mapping[str, Any], role: Role, *, gpus_per_node: int) -> Rep
     if role.slots and gpus_per_node:
         part = Fraction(min(role.slots, gpus_per_node), gpus_per_node)
         amounts = {
-            name: _scaled(str(node[given]), part)
+            name: _scaled(quantities.parse(node[given], name), part)
             for name, given in (("cpu", "cpus"), ("memory", "memory"))
             if given in node
         }
     shape = of_resources(**amounts)
     shm = (
-        _scaled(str(document["shm_per_gpu"]), Fraction(role.slots))
+        _scaled(quantities.parse(document["shm_per_gpu"], quantities.MEMORY), Fraction(role.slots))
         if document.get("shm_per_gpu") and role.slots
         else ""
     )
@@ -163,20 +179,25 @@ def refuse_locked(
 
 
 def privileges(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what gives a pod more of its node than it needs, by path: only platform administrators may add it."""
+    """Return what gives a pod more of its node than it needs, by path: only platform administrators may add it.
+
+    The value is all that the privilege depends on: of a container the whole container, since who may change its image
+    or command has what it may do; of a volume where it is mounted, and by whom.
+    """
     pods = document.get("pods", {})
     found: dict[str, Any] = {}
     if pods.get("host_network"):
         found["pods.host_network"] = True
     found |= _of_security(pods.get("security", {}), "pods.security")
+    mounts = [{"by": "replica", **one} for one in pods.get("mounts", [])]
     for path, one in _containers(pods):
-        found |= _of_security(one.get("securityContext", {}), f"{path}.securityContext")
-        ports = one.get("ports")
-        for number, port in enumerate(ports if isinstance(ports, list) else []):
-            if isinstance(port, Mapping) and (port.get("hostPort") or port.get("hostIP")):
-                found[f"{path}.ports.{number}.hostPort"] = port.get("hostPort")
+        has = [*_of_security(one.get("securityContext", {}), f"{path}.securityContext"), *_beyond(one, path)]
+        found |= dict.fromkeys(has, one)
+        mounts += [{"by": one, **mount} for mount in one.get("volumeMounts", [])]
     for number, one in enumerate(pods.get("volumes", [])):
-        found |= {f"pods.volumes.{number}.{kind}": one[kind] for kind in one if kind not in ("name", *_PLAIN_VOLUMES)}
+        theirs = [mount for mount in mounts if mount.get("name") == one.get("name")]
+        odd = [kind for kind in one if kind not in ("name", *_PLAIN_VOLUMES)]
+        found |= {f"pods.volumes.{number}.{kind}": {"volume": one, "mounts": theirs} for kind in odd}
     return found
 
 
@@ -205,7 +226,7 @@ def _check_node(node: Mapping[str, Any], problems: list[Problem]) -> None:
     if not isinstance(kind, str) or len(kind) > 80 or not kind.isprintable():
         problems.append(Problem("node.gpu_type", kind, "must be text of at most 80 characters, such as h100-80gb"))
     device = node.get("resource", "")
-    if device and not (isinstance(device, str) and _DEVICE.match(device)):
+    if device != "" and not (isinstance(device, str) and _DEVICE.match(device)):
         words = "is no resource of a node; write it as nodes offer it, such as nvidia.com/gpu or nvidia.com/mig-1g.10gb"
         problems.append(Problem("node.resource", device, words))
 
@@ -252,7 +273,7 @@ def _check_locked(locked: Any, problems: list[Problem]) -> None:
 def _check_pods(pods: Mapping[str, Any], problems: list[Problem]) -> None:
     _known(pods, PODS, "pods.", problems)
     for name in ("service_account", "scheduler"):
-        if pods.get(name) and not _is_object(pods[name]):
+        if pods.get(name, "") != "" and not _is_object(pods[name]):
             problems.append(Problem(f"pods.{name}", pods[name], "is not a name; use a-z, 0-9, - and ."))
     secrets = pods.get("pull_secrets", [])
     if not isinstance(secrets, list) or not all(map(_is_object, secrets)):
@@ -264,7 +285,7 @@ def _check_pods(pods: Mapping[str, Any], problems: list[Problem]) -> None:
     if "affinity" in pods and _is_mapping(pods["affinity"], "pods.affinity", problems):
         _known(pods["affinity"], ("nodeAffinity", "podAffinity", "podAntiAffinity"), "pods.affinity.", problems)
     if "security" in pods and _is_mapping(pods["security"], "pods.security", problems):
-        _known(pods["security"], SECURITY, "pods.security.", problems)
+        _check_security(pods["security"], SECURITY, "pods.security", problems)
     names = _check_volumes(pods.get("volumes", []), problems)
     _check_mounts(pods.get("mounts", []), "pods.mounts", names, problems)
     seen: set[str] = {"replica"}
@@ -276,6 +297,29 @@ def _check_pods(pods: Mapping[str, Any], problems: list[Problem]) -> None:
         for number, one in enumerate(given):
             if _is_mapping(one, f"pods.{name}.{number}", problems):
                 _check_container(one, f"pods.{name}.{number}", names, seen, problems=problems)
+
+
+def _check_security(context: Mapping[str, Any], known: Iterable[str], path: str, problems: list[Problem]) -> None:
+    """Check names, and the types of what `privileges` judges: null, "0" or 0.0 would be read as something else there."""
+    _known(context, known, f"{path}.", problems)
+    for name, value in context.items():
+        expected = _TYPES.get(name)
+        if value is None or (expected and not _is_a(value, expected)):
+            words = _MUST[expected] if expected else "is null; leave it out for what pods have otherwise"
+            problems.append(Problem(f"{path}.{name}", value, words))
+    for name, inner in (("capabilities", ("add", "drop")), ("seccompProfile", ("type", "localhostProfile"))):
+        if isinstance(context.get(name), Mapping):
+            _known(context[name], inner, f"{path}.{name}.", problems)
+    capabilities = context.get("capabilities")
+    for name, value in capabilities.items() if isinstance(capabilities, Mapping) else ():
+        if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+            problems.append(Problem(f"{path}.capabilities.{name}", value, 'must be a list such as ["ALL"]'))
+
+
+def _is_a(value: Any, expected: type) -> bool:
+    if expected is int:
+        return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31
+    return isinstance(value, expected)
 
 
 def _check_volumes(given: Any, problems: list[Problem]) -> set[str]:
@@ -313,7 +357,7 @@ def _check_mounts(given: Any, path: str, names: set[str], problems: list[Problem
         if not _is_mapping(one, at, problems):
             continue
         _known(one, ("name", "mountPath", "readOnly", "subPath"), f"{at}.", problems)
-        if one.get("name") not in names:
+        if not isinstance(one.get("name"), str) or one["name"] not in names:
             words = f"is no volume of this template; it has {', '.join(sorted(names)) or 'none'}"
             problems.append(Problem(f"{at}.name", one.get("name"), words))
         if complaint := volumes.path_complaint(one.get("mountPath")):
@@ -336,7 +380,7 @@ def _check_container(
     pod_fields.parse({"image": one.get("image")}, problems, prefix=f"{path}.")
     _check_mounts(one.get("volumeMounts", []), f"{path}.volumeMounts", names, problems)
     if "securityContext" in one and _is_mapping(one["securityContext"], f"{path}.securityContext", problems):
-        _known(one["securityContext"], _OF_CONTAINER, f"{path}.securityContext.", problems)
+        _check_security(one["securityContext"], _OF_CONTAINER, f"{path}.securityContext", problems)
 
 
 def _known(given: Mapping[str, Any], known: Iterable[str], prefix: str, problems: list[Problem]) -> None:
@@ -368,15 +412,39 @@ def _containers(pods: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any
             yield f"pods.{name}.{number}", one
 
 
+def _beyond(one: Mapping[str, Any], path: str) -> Iterator[str]:
+    """Yield the paths of a container at which it takes devices, which no quota counts, or reaches into its node's network."""
+    ports = one.get("ports")
+    for number, port in enumerate(ports if isinstance(ports, list) else []):
+        if isinstance(port, Mapping) and (port.get("hostPort") or port.get("hostIP")):
+            yield f"{path}.ports.{number}.hostPort"
+    resources = one.get("resources")
+    for kind, amounts in resources.items() if isinstance(resources, Mapping) else ():
+        if kind not in ("requests", "limits"):
+            yield f"{path}.resources.{kind}"
+        for name in amounts if isinstance(amounts, Mapping) else ():
+            if name not in _AMOUNTS:
+                yield f"{path}.resources.{kind}.{name}"
+    lifecycle = one.get("lifecycle")
+    actions = {name: one.get(name) for name in _PROBES}
+    actions |= (
+        {f"lifecycle.{name}": action for name, action in lifecycle.items()} if isinstance(lifecycle, Mapping) else {}
+    )
+    for name, action in actions.items():
+        for kind in ("httpGet", "tcpSocket"):  # the kubelet asks: from the node, wherever `host` is
+            asked = action.get(kind) if isinstance(action, Mapping) else None
+            if isinstance(asked, Mapping) and asked.get("host"):
+                yield f"{path}.{name}.{kind}.host"
+
+
 def _of_security(context: Mapping[str, Any], path: str) -> dict[str, Any]:
     """Return the entries of a security context beyond what Kubernetes' `restricted` profile allows."""
-    added = context.get("capabilities")
-    added = added.get("add") if isinstance(added, Mapping) else added
-    profile = context.get("seccompProfile")
-    profile = profile.get("type") if isinstance(profile, Mapping) else profile
+    capabilities, profile = context.get("capabilities", {}), context.get("seccompProfile", {})
+    is_kept = "capabilities" in context and "ALL" not in capabilities.get("drop", [])
     beyond = {
         "privileged": context.get("privileged"),
-        "capabilities.add": added,
+        "capabilities.add": capabilities.get("add"),
+        "capabilities.drop": is_kept and not capabilities.get("add") and "not ALL",
         "allowPrivilegeEscalation": context.get("allowPrivilegeEscalation"),
         "procMount": context.get("procMount") not in (None, "Default") and context["procMount"],
         "runAsNonRoot": context.get("runAsNonRoot") is False and "false",
@@ -384,7 +452,7 @@ def _of_security(context: Mapping[str, Any], path: str) -> dict[str, Any]:
         "runAsGroup": context.get("runAsGroup") == 0 and "0",
         "fsGroup": context.get("fsGroup") == 0 and "0",
         "supplementalGroups": context.get("supplementalGroups"),
-        "seccompProfile": profile not in (None, "RuntimeDefault") and profile,
+        "seccompProfile": "seccompProfile" in context and profile.get("type") != "RuntimeDefault" and "other",
         "sysctls": context.get("sysctls"),
     }
     return {f"{path}.{name}": value for name, value in beyond.items() if value}
@@ -424,8 +492,10 @@ def _of_env(one: Mapping[str, Any], path: str) -> list[Named]:
 
 
 def _scaled(amount: str, part: Fraction) -> str:
-    """Return a share of an amount: CPUs in thousandths, memory in whole mebibytes."""
+    """Return a share of an amount: CPUs in thousandths, memory in whole mebibytes or gibibytes."""
     whole = quantities.read(amount) * part
     if whole < 10**6:
         return str(int(whole)) if whole.denominator == 1 else f"{int(whole * 1000)}m"
-    return amount if part == 1 else f"{int(whole // 2**20)}Mi"
+    mebibytes = int(whole // 2**20)
+    whole_gibibytes, rest = divmod(mebibytes, 1024)
+    return amount if part == 1 else f"{mebibytes}Mi" if rest else f"{whole_gibibytes}Gi"

@@ -1,5 +1,6 @@
 """What a queue's template says of the pods of its jobs: of a submitted one by the version that it has, and today."""
 
+import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -65,16 +66,20 @@ def checked(queue: Queue, document: Any, *, by: User | None) -> dict[str, Any]:
     wanted = [(one.path, one.kind, one.name) for one in pod_template.named(found)]
     problems += allowed.problems(wanted, team=queue.team, cluster=queue.cluster)
     if by is not None and not is_platform_admin(by):
-        # What a platform administrator has put there may stay.
-        there = pod_template.privileges(queue.template)
+        # What a platform administrator has put there may stay, as it is, also at another place of its list.
+        there = [(_unnumbered(path), value) for path, value in pod_template.privileges(queue.template).items()]
         problems += [
-            Problem(path, value, "gives pods more of their node than they need; a platform administrator can set it")
+            Problem(path, None, "gives pods more of their node than they need; a platform administrator can set it")
             for path, value in pod_template.privileges(found).items()
-            if path not in there or there[path] != value
+            if (_unnumbered(path), value) not in there
         ]
     if problems:
         raise InvalidInput(*problems)
     return found
+
+
+def _unnumbered(path: str) -> str:
+    return re.sub(r"\.[0-9]+", "", path)
 
 
 def _layer(content: Mapping[str, Any]) -> Layer | None:

@@ -19,6 +19,7 @@ from volumes.models import AccessMode, Volume
 
 from .responses import Context, HtmxRequest, answer
 
+INPUTS = ("name", "cluster", "size", "claim", "storage_class", "access_mode", "mount_path", "is_read_only")
 TEXTS = ("size", "claim", "storage_class", "access_mode", "mount_path")
 
 
@@ -41,7 +42,8 @@ def volumes(request: HtmxRequest, team: str) -> HttpResponse:
         storage.check(values, cluster=values["cluster"])
         made = services.create(team=found, by=request.user, **values)
     except (InvalidInput, Conflict) as error:
-        return _list(request, found, errors=_errors(error), given=given, status=422)
+        wrong = {"wrong": {"name": str(error)}} if isinstance(error, Conflict) else _wrong(error)
+        return _list(request, found, given={**given, "is_read_only": "is_read_only" in values}, **wrong, status=422)
     messages.success(request, f"Volume {made.name} was created; its storage is made with its first use.")
     return redirect("team-volumes", team=team)
 
@@ -66,15 +68,20 @@ def volume(request: HtmxRequest, team: str, name: str) -> HttpResponse:
         storage.check(values, cluster=found.cluster)
         services.change(volume=found, by=request.user, **values)
     except (InvalidInput, Conflict) as error:
-        return _page(request, found, errors=_errors(error), status=422)
+        wrong = {"errors": [str(error)]} if isinstance(error, Conflict) else _wrong(error)
+        more: Context = {"act": request.POST.get("act"), "given": {"size": "", **request.POST.dict()}, **wrong}
+        return _page(request, found, **more, status=422)
     messages.success(request, f"Volume {found.name} was changed.")
     return redirect("team-volume", team=team, name=name)
 
 
-def _errors(error: InvalidInput | Conflict) -> list[str]:
-    if isinstance(error, InvalidInput):
-        return [f"{one.field} {one.message}" for one in error.problems]
-    return [str(error)]
+def _wrong(error: InvalidInput) -> Context:
+    """Return what is wrong by the input that it is about, and as `errors` what is about none."""
+    wrong = {one.field: one.message[:1].upper() + one.message[1:] for one in error.problems if one.field in INPUTS}
+    return {
+        "wrong": wrong,
+        "errors": [f"{one.field} {one.message}" for one in error.problems if one.field not in wrong],
+    }
 
 
 def _require_admin(request: HtmxRequest, team: Team) -> None:
@@ -102,6 +109,7 @@ def _page(request: HtmxRequest, row: Volume, *, status: int = 200, **more: Any) 
         "team": row.team,
         "users": services.used_by(row),
         "has_claim": storage.has_claims(row.cluster),
+        "variable": row.name.upper().replace("-", "_"),
         "may_manage": may(request.user, Act.MANAGE, row.team) and row.removal_asked_at is None,
         **more,
     }

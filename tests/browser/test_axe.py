@@ -5,9 +5,11 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
 from accounts.models import Membership, Role
+from credentials import services as secrets
 from tests.browser.conftest import new_context
 from tests.browser.test_pages import live
 from tests.support import seed
+from volumes import services as volumes
 
 pytestmark = pytest.mark.ci
 
@@ -49,6 +51,8 @@ def test_axe_finds_nothing(chromium, site, lab, people, team, width, theme):
     running.ranks.filter(rank=1).update(nan_series="loss", nan_step=12)  # a rank that needs a look
     seed.queued(lab)
     seed.webhook(team, job=failed)
+    secrets.create(team=team, by=people.owner, name="hub", kind="env", values={"HF_TOKEN": "x", "WANDB_API_KEY": "y"})
+    volumes.create(team=team, by=people.owner, name="datasets", cluster="local", size="1Ti")
     context = new_context(chromium, site, viewport={"width": width, "height": 900}, color_scheme=theme)
     page = context.new_page()
     page.goto("/login")
@@ -60,6 +64,7 @@ def test_axe_finds_nothing(chromium, site, lab, people, team, width, theme):
     paths = (
         "/jobs", f"/jobs/{running.pk}", f"/jobs/{failed.pk}", f"/jobs/{running.pk}?view=list", f"/jobs/{running.pk}/logs", "/jobs/new",
         "/queues", "/queues/default", "/make-queue", "/teams", "/teams/nlp", "/teams/nlp/audit", "/teams/nlp/webhooks", "/teams/nlp/webhooks/chat", "/people", "/account",
+        "/teams/nlp/secrets", "/teams/nlp/secrets/hub", "/teams/nlp/volumes", "/teams/nlp/volumes/datasets", "/queues/default/template",
         "/account/tokens", "/account/password", "/account/sessions", "/account/second-factor", "/jobs/999999",
     )  # fmt: skip
     for path in paths:

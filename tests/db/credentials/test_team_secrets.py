@@ -239,7 +239,7 @@ def test_the_pages_make_change_and_remove_a_secret(client, boss, lab):
     assert again.status_code == 422 and "choose another name" in again.content.decode()
     assert "a=b" not in again.content.decode()
     wrong = client.post("/teams/nlp/secrets", {**form, "name": "other", "values": "no sign"})
-    assert wrong.status_code == 422 and "line 1 is not of the form NAME=value" in wrong.content.decode()
+    assert wrong.status_code == 422 and "Line 1 is not of the form NAME=value" in wrong.content.decode()
     assert (
         client.post("/teams/nlp/secrets/hub", {"act": "change", "values": "B=d", "without": ["HF_TOKEN"]}).status_code
         == 302

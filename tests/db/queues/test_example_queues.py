@@ -29,10 +29,10 @@ def made(queue: Queue, file: Path, by, gpus: int) -> Queue:
 @pytest.mark.parametrize(
     ("name", "gpus", "cpu", "memory", "checkpoints"),
     [
-        ("gpu-training", 8, "48", "262144Mi", "204800Mi"),
-        ("h100-training", 8, "64", "524288Mi", "204800Mi"),
+        ("gpu-training", 8, "48", "256Gi", "200Gi"),
+        ("h100-training", 8, "64", "512Gi", "200Gi"),
         ("dev", 4, "32", "128Gi", ""),
-        ("prod", 8, "48", "262144Mi", "204800Mi"),
+        ("prod", 8, "48", "256Gi", "200Gi"),
     ],
 )
 def test_a_job_of_four_gpus_gets_its_part_of_a_node(lab, on_pods, people, name, gpus, cpu, memory, checkpoints):

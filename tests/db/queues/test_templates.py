@@ -104,6 +104,27 @@ def test_only_platform_administrators_give_pods_more_of_their_node(queue, boss, 
         save(queue, people.owner, pods=part)
 
 
+def test_what_a_platform_administrator_put_there_may_stay_only_as_it_is(queue, boss, people):
+    first = {"name": "first", "image": "a:1"}
+    tool = {"name": "tool", "image": "ours:1", "securityContext": {"privileged": True}}
+    save(queue, people.admin, pods={"sidecars": [first, tool]})
+    save(queue, boss, pods={"sidecars": [tool]})  # at another place
+    with pytest.raises(InvalidInput, match="a platform administrator can set it"):
+        save(queue, boss, pods={"sidecars": [{**tool, "image": "theirs:1"}]})
+
+
+def test_a_template_that_was_judged_by_another_one_is_not_saved(queue, boss, people):
+    save(queue, people.admin, pods={"host_network": True})
+    found = pods.checked(queue, {"pods": {"host_network": True}, "shm_per_gpu": "8Gi"}, by=boss)
+    services.set_template(queue=Queue.objects.get(pk=queue.pk), by=people.admin, template={})
+    with pytest.raises(
+        Conflict, match=r"was changed by root since version 2; it is at version 3 now: pods\.host_network"
+    ):
+        services.set_template(queue=queue, by=boss, template=found)
+    queue.refresh_from_db()
+    assert queue.template == {}
+
+
 @pytest.mark.parametrize(
     ("kind", "part"),
     [
@@ -175,6 +196,13 @@ def test_locked_fields_are_refused_at_submission(queue, boss, lab):
     with pytest.raises(InvalidSpec, match="is set by queue default for all of its jobs; remove it"):
         lab.submit(image="mine:1")
     assert lab.submit().spec["image"] == "ours:1"
+
+
+@pytest.mark.parametrize("empty", [[], None, ""])
+def test_a_locked_field_cannot_be_emptied(queue, boss, lab, empty):
+    save(queue, boss, defaults={"tolerations": ["gpu=true:NoSchedule"]}, locked=["tolerations"])
+    lab.queue = queue
+    assert lab.submit(tolerations=empty).spec["tolerations"]
 
 
 def test_where_there_are_no_pods_a_template_is_refused(people, settings):

@@ -45,8 +45,8 @@ def test_sizes_grow_with_the_job_s_gpus(stored):
     plan = plan_of(stored.submit(nodes=2, nproc_per_node=4), 1)
     sizes = {kind: (one.size, one.storage_class, one.access_mode) for kind, one in plan.job_claims.items()}
     assert sizes == {
-        "workspace": ("81920Mi", "", "ReadWriteMany"),
-        "checkpoints": ("409600Mi", "fast", "ReadWriteMany"),
+        "workspace": ("80Gi", "", "ReadWriteMany"),
+        "checkpoints": ("400Gi", "fast", "ReadWriteMany"),
     }
 
 

@@ -89,10 +89,86 @@ def test_what_is_wrong_is_named_with_its_path_and_the_way_out(document, field, w
         ({"sidecars": [{**SIDECAR, "securityContext": {"privileged": True}}]}, "pods.sidecars.0.securityContext.privileged"),
         ({"init_containers": [{**SIDECAR, "securityContext": {"capabilities": {"add": ["SYS_ADMIN"]}}}]}, "pods.init_containers.0.securityContext.capabilities.add"),
         ({"sidecars": [{**SIDECAR, "ports": [{"containerPort": 1, "hostPort": 1}]}]}, "pods.sidecars.0.ports.0.hostPort"),
+        ({"security": {"capabilities": {}}}, "pods.security.capabilities.drop"),
+        ({"security": {"capabilities": {"drop": ["KILL"]}}}, "pods.security.capabilities.drop"),
+        ({"security": {"seccompProfile": {}}}, "pods.security.seccompProfile"),
+        ({"sidecars": [{**SIDECAR, "resources": {"limits": {"cpu": 1, "nvidia.com/gpu": 8}}}]}, "pods.sidecars.0.resources.limits.nvidia.com/gpu"),
+        ({"init_containers": [{**SIDECAR, "resources": {"claims": [{"name": "gpu"}]}}]}, "pods.init_containers.0.resources.claims"),
+        ({"sidecars": [{**SIDECAR, "livenessProbe": {"httpGet": {"host": "169.254.169.254", "port": 80}}}]}, "pods.sidecars.0.livenessProbe.httpGet.host"),
+        ({"sidecars": [{**SIDECAR, "lifecycle": {"postStart": {"tcpSocket": {"host": "127.0.0.1", "port": 10250}}}}]}, "pods.sidecars.0.lifecycle.postStart.tcpSocket.host"),
     ],
 )  # fmt: skip
 def test_what_gives_pods_more_of_their_node_is_found(pods, path):
     assert list(pod_template.privileges({"pods": pods})) == [path]
+
+
+@pytest.mark.parametrize("where", ["pod", "container"])
+@pytest.mark.parametrize(
+    ("security", "field", "words"),
+    [
+        ({"runAsNonRoot": None}, "runAsNonRoot", "must be true or false, without quotes"),
+        ({"runAsNonRoot": "false"}, "runAsNonRoot", "must be true or false, without quotes"),
+        ({"privileged": "true"}, "privileged", "must be true or false, without quotes"),
+        ({"allowPrivilegeEscalation": None}, "allowPrivilegeEscalation", "must be true or false, without quotes"),
+        ({"allowPrivilegeEscalation": 0}, "allowPrivilegeEscalation", "must be true or false, without quotes"),
+        ({"runAsUser": None}, "runAsUser", "must be a whole number from 0 to 2147483647, without quotes"),
+        ({"runAsUser": "0"}, "runAsUser", "must be a whole number from 0 to 2147483647, without quotes"),
+        ({"runAsUser": 0.0}, "runAsUser", "must be a whole number from 0 to 2147483647, without quotes"),
+        ({"runAsUser": False}, "runAsUser", "must be a whole number from 0 to 2147483647, without quotes"),
+        ({"capabilities": None}, "capabilities", "must map names to values"),
+        ({"capabilities": ["SYS_ADMIN"]}, "capabilities", "must map names to values"),
+        ({"capabilities": {"Add": ["SYS_ADMIN"]}}, "capabilities.Add", "is not known; known are add, drop"),
+        ({"capabilities": {"drop": "ALL"}}, "capabilities.drop", 'must be a list such as ["ALL"]'),
+        ({"seccompProfile": None}, "seccompProfile", "must map names to values"),
+        ({"Privileged": True}, "Privileged", "is not known; known are "),
+    ],
+)
+def test_what_its_pods_may_do_is_written_without_doubt(where, security, field, words):
+    pods = (
+        {"security": security}
+        if where == "pod"
+        else {"sidecars": [{**SIDECAR, "volumeMounts": [], "securityContext": security}]}
+    )
+    path = "pods.security" if where == "pod" else "pods.sidecars.0.securityContext"
+    assert problems({"pods": pods})[f"{path}.{field}"].startswith(words)
+
+
+@pytest.mark.parametrize("odd", [["a"], {"a": "b"}, None, 1])
+def test_names_of_an_odd_type_are_refused(odd):
+    mounts = [{"name": odd, "mountPath": "/data"}]
+    assert "pods.mounts.0.name" in problems({"pods": {"mounts": mounts}})
+    assert "pods.sidecars.0.volumeMounts.0.name" in problems(
+        {"pods": {"sidecars": [{**SIDECAR, "volumeMounts": mounts}]}}
+    )
+    for name in ("service_account", "scheduler"):
+        assert f"pods.{name}" in problems({"pods": {name: odd}})
+
+
+def test_a_container_s_privilege_depends_on_all_of_the_container_and_a_volume_s_on_where_it_is_mounted():
+    disk = {"name": "disk", "hostPath": {"path": "/"}}
+    first = {
+        **SIDECAR,
+        "securityContext": {"privileged": True},
+        "volumeMounts": [{"name": "disk", "mountPath": "/host"}],
+    }
+    pods = {"sidecars": [first], "volumes": [disk]}
+    found = pod_template.privileges({"pods": pods})
+    assert pod_template.privileges({"pods": {**pods, "scheduler": "gang"}}) == found
+    for other in (
+        {**pods, "sidecars": [{**first, "image": "other:1"}]},
+        {**pods, "mounts": [{"name": "disk", "mountPath": "/host"}]},
+        {
+            **pods,
+            "sidecars": [first, {"name": "more", "image": "a", "volumeMounts": [{"name": "disk", "mountPath": "/a"}]}],
+        },
+    ):
+        assert pod_template.privileges({"pods": other}) != found
+
+
+def test_an_amount_is_passed_on_as_kubernetes_writes_it():
+    document = {"node": {"cpus": 96.0, "memory": " 512Gi "}, "shm_per_gpu": 1e16}
+    layer = pod_template.layer(document, worker(8), gpus_per_node=8)
+    assert (layer.limits["cpu"], layer.limits["memory"], layer.shm) == ("96", "512Gi", "76293945312Mi")
 
 
 def test_an_ordinary_template_gives_nothing_more():
@@ -125,10 +201,10 @@ def test_every_object_that_it_names_is_found(pods, path, kind, name):
 @pytest.mark.parametrize(
     ("slots", "cpu", "memory", "shm"),
     [
-        (8, "96", "512Gi", "65536Mi"),
-        (4, "48", "262144Mi", "32768Mi"),
-        (3, "36", "196608Mi", "24576Mi"),
-        (1, "12", "65536Mi", "8Gi"),
+        (8, "96", "512Gi", "64Gi"),
+        (4, "48", "256Gi", "32Gi"),
+        (3, "36", "192Gi", "24Gi"),
+        (1, "12", "64Gi", "8Gi"),
     ],
 )
 def test_a_replica_on_a_part_of_a_node_gets_that_part(slots, cpu, memory, shm):
