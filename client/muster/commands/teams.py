@@ -187,7 +187,11 @@ def allowed(*, team: str, output: Output) -> None:
 
 @teams.command()
 @click.argument("team")
-@click.argument("kind", type=click.Choice(["service_account", "token", "pull_secret", "secret", "config_map", "claim"]))
+@click.argument(
+    "kind",
+    metavar="KIND",
+    type=click.Choice(["service_account", "token", "pull_secret", "secret", "config_map", "claim"]),
+)
 @click.argument("name")
 @click.option("--cluster", metavar="NAME", required=True, help="Cluster in which the object is.")
 @reading

@@ -96,6 +96,10 @@ TOLD_ELSEWHERE = {
     "log_text",
     "follow",
     "follow_pages",
+    # Against a real server, in tests/db/client/test_client_is_complete.py.
+    *("team_secrets", "team_secret", "create_team_secret", "set_team_secret", "delete_team_secret"),
+    *("volumes", "volume", "create_volume", "set_volume", "delete_volume"),
+    *("queue_versions", "allowed_objects", "allow_object", "forbid_object"),
 }
 # One request, one by name, no result, a body, raw bytes, a loop of requests, a list.
 ON_THE_ASYNC_CLIENT = ("me", "job", "revoke_own_token", "plan", "file", "search_logs", "audit")
