@@ -47,7 +47,9 @@ def test_a_malformed_key_is_named():
     assert found.field == "env.\ud800" and "surrogate" in found.message
 
 
-@pytest.mark.parametrize("body", ['{"secrets": {"A": %s}}', '{"password": %s}', '{"code": %s}', '{"values": {"A": %s}}'])
+@pytest.mark.parametrize(
+    "body", ['{"secrets": {"A": %s}}', '{"password": %s}', '{"code": %s}', '{"values": {"A": %s}}']
+)
 def test_a_refusal_does_not_contain_the_value_of_a_secret(body):
     found = problem(body % '"hunter2\\u0000"')
     assert found.value is None and "hunter2" not in found.message
