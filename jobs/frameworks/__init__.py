@@ -66,7 +66,8 @@ NO_DEFAULT = frozenset({"name", "command", "secrets", "env", "from_job", "from_s
 
 
 def get(name: str) -> Framework:
-    if name not in REGISTRY:
+    """Return a framework. Raises InvalidSpec for any other name, also where it is no text: users send it."""
+    if not isinstance(name, str) or name not in REGISTRY:
         raise InvalidSpec(Problem("framework", name, f"is unknown; choose one of {', '.join(sorted(REGISTRY))}"))
     return REGISTRY[name]
 

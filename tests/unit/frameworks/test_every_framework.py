@@ -6,6 +6,7 @@ import pytest
 
 from agent import frameworks as agent_frameworks
 from agent.frameworks.base import Framework
+from common.errors import InvalidInput, InvalidSpec
 from jobs import frameworks
 from jobs.core.fields import FIELDS, Type
 from jobs.core.plan import FirstRank, Index
@@ -69,3 +70,11 @@ def test_each_half_inside_a_replica_is_registered():
     """The agent gives an unknown framework the neutral half, so that a forgotten line would go unnoticed."""
     halves = {path.stem for path in Path(agent_frameworks.__file__).parent.glob("*.py")} & set(frameworks.REGISTRY)
     assert halves == {name for name in frameworks.REGISTRY if type(agent_frameworks.get(name)) is not Framework}
+
+
+@pytest.mark.parametrize("name", ["mpi", "", [], {}, 1])
+def test_what_is_no_framework_is_refused_whatever_its_type(name):
+    with pytest.raises(InvalidSpec, match="is unknown; choose one of"):
+        frameworks.get(name)
+    with pytest.raises(InvalidInput, match="is unknown; choose one of"):
+        frameworks.default("framework", name)
