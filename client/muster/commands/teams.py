@@ -198,7 +198,8 @@ def allowed(*, team: str, output: Output) -> None:
 def allow(*, team: str, cluster: str, kind: str, name: str, output: Output) -> None:
     """Allow pods of a team's jobs to name an object of a cluster (platform administrators only).
 
-    A token is that of a service account of this name, mounted into the pods.
+    KIND is service_account, token, pull_secret, secret, config_map or claim. A token is that of a service account of
+    this name, mounted into the pods.
     """
     with open_client() as client:
         made = client.allow_object(team, cluster=cluster, kind=kind, name=name)
