@@ -21,8 +21,9 @@ from volumes.models import AccessMode, JobStorage, Volume
 def refusals(queue: Queue, spec: JobSpec, roles: Iterable[Role]) -> list[Problem]:
     """Return a problem for each volume of the team that the job cannot mount where it would run."""
     replicas = sum(role.replicas for role in roles)
-    found = []
-    for name, row in volumes.named([*entries.mounts(spec.volumes)], team=queue.team).items():
+    rows = volumes.named([*entries.mounts(spec.volumes)], team=queue.team)
+    found = _at_one_path(spec, rows) if clusters.backend(queue.cluster).MOUNTS else []
+    for name, row in rows.items():
         if row.cluster != queue.cluster:
             words = f"is on cluster {row.cluster}, and queue {queue.name} runs its jobs on {queue.cluster}; choose another queue"
             found.append(Problem("volumes", name, words))
@@ -31,6 +32,19 @@ def refusals(queue: Queue, spec: JobSpec, roles: Iterable[Role]) -> list[Problem
         elif row.access_mode == AccessMode.RWO and replicas > 1 and clusters.backend(queue.cluster).MOUNTS:
             words = f"is {row.access_mode}: one node mounts it, and the job has {replicas} replicas; use a {AccessMode.RWX} volume"
             found.append(Problem("volumes", name, words))
+    return found
+
+
+def _at_one_path(spec: JobSpec, rows: Mapping[str, Volume]) -> list[Problem]:
+    """Return a problem for each volume that would be mounted where another one is, by its own path or the job's."""
+    taken, found = dict[str, str](), []
+    for name, path in entries.mounts(spec.volumes).items():
+        place = (path or (rows[name].mount_path if name in rows else "")).rstrip("/")
+        if place and place in taken:
+            words = f"is mounted at {place}, where volume {taken[place]} is; choose another path, such as {name}:/mnt/{name}"
+            found.append(Problem("volumes", name, words))
+        elif place:
+            taken[place] = name
     return found
 
 

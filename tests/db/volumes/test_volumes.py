@@ -230,6 +230,16 @@ def test_one_node_s_volume_is_refused_to_several_replicas_and_another_cluster_s_
         lab.submit(volumes=["far"])
 
 
+def test_two_volumes_at_one_path_are_refused(lab, volume):
+    volume("a", mount_path="/data")
+    volume("b", mount_path="/data/")
+    for named, wrong in ((["a", "b"], "b"), (["a", "other:/data"], "other")):
+        with pytest.raises(InvalidSpec, match="is mounted at /data, where volume a is") as caught:
+            lab.submit(volumes=named)
+        assert [one.value for one in caught.value.problems] == [wrong]
+    lab.submit(volumes=["a", "b:/mnt/b"])
+
+
 def test_on_a_local_cluster_it_is_a_folder(team, boss, local):
     row = services.create(team=team, by=boss, name="datasets", cluster="plain", size="1Gi")
     assert visited(row).state == "unused"
