@@ -288,11 +288,12 @@ def test_the_page_saves_the_form_or_the_yaml_and_each_follows_the_other(client, 
         "defaults_image": "ours:1",
         "defaults_node_selector": "pool=a100\r\nzone=z1",
         "locked": "image",
+        "storage_checkpoints_size_per_gpu": "50Gi",
     }
     assert client.post(path, form).status_code == 302
     queue.refresh_from_db()
     assert queue.defaults == {"image": "ours:1", "node_selector": {"pool": "a100", "zone": "z1"}}
-    assert queue.template == {"locked": ["image"]}
+    assert queue.template == {"storage": {"checkpoints": {"size_per_gpu": "50Gi"}}, "locked": ["image"]}
     shown = yaml.safe_dump({"defaults": queue.defaults, **queue.template}, sort_keys=False)
     text = shown.replace("ours:1", "theirs:1") + "shm_per_gpu: 8Gi\n"
     side = client.post(
