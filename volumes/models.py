@@ -68,7 +68,7 @@ class Volume(models.Model):
     @property
     def claim_name(self) -> str:
         """The name of its claim. One of Muster's own begins as all of its objects do, so that no template can name it."""
-        return self.claim or f"muster-volume-{self.team.name}-{self.name}"
+        return self.claim or f"muster-volume-{self.team.name}.{self.name}"  # a name has no dot, so no two are alike
 
 
 class JobStorage(models.Model):

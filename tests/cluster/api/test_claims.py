@@ -37,7 +37,7 @@ def test_a_claim_is_made_with_the_first_job_bound_grown_and_deleted(place):
     if cluster.storage_classes() is None:
         let_see_nodes(place.admin, place.namespace)
     assert CLASS in (cluster.storage_classes() or {})
-    claim = Claim("muster-volume-nlp-datasets", "1Gi", CLASS, "ReadWriteMany", "datasets", "nlp")
+    claim = Claim("muster-volume-nlp.datasets", "1Gi", CLASS, "ReadWriteMany", "datasets", "nlp")
     assert cluster.see_claim(claim) == ClaimSeen()
     asked = replace(
         plan(2), volumes={"datasets": "/data"}, claims={"datasets": claim}, read_only=frozenset({"datasets"})
@@ -61,7 +61,7 @@ def test_a_claim_is_made_with_the_first_job_bound_grown_and_deleted(place):
 
 
 def test_a_foreign_claim_of_that_name_is_neither_mounted_nor_deleted(place):
-    cluster, claim = place.cluster(), Claim("muster-volume-nlp-models", "1Gi", "", "ReadWriteMany", "models", "nlp")
+    cluster, claim = place.cluster(), Claim("muster-volume-nlp.models", "1Gi", "", "ReadWriteMany", "models", "nlp")
     spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     place.make("persistentvolumeclaims", {"metadata": {"name": claim.name}, "spec": spec})
     with pytest.raises(Refused, match="exists and is not that of volume models; delete it"):

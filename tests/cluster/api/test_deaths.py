@@ -208,7 +208,7 @@ def test_a_crash_while_a_claim_is_made_leaves_one_claim_and_its_job_goes_on(test
     visitors.die_at(*CLAIMS, **visit, phases=[Phase.STARTING])
     assert not visitors.live("visit", **visit, phases=[Phase.STARTING])
     assert [one["metadata"]["name"] for one in testbed.everything("persistentvolumeclaims")] == [
-        "muster-volume-nlp-data"
+        "muster-volume-nlp.data"
     ]
     assert len(testbed.place.pods()) == 2
 

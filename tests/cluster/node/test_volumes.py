@@ -35,7 +35,7 @@ def storage(pods: Pods, name: str) -> None:
         "spec": {
             "accessModes": ["ReadWriteMany"], "storageClassName": "", "capacity": {"storage": "1Gi"},
             "hostPath": {"path": str(folder)}, "persistentVolumeReclaimPolicy": "Retain",
-            "claimRef": {"namespace": NAMESPACE, "name": f"muster-volume-pods-{name}"},
+            "claimRef": {"namespace": NAMESPACE, "name": f"muster-volume-pods.{name}"},
         },
     }  # fmt: skip
     answer = pods.admin.post("/api/v1/persistentvolumes", json=body)

@@ -101,7 +101,7 @@ def test_its_claim_is_made_with_the_first_job_that_mounts_it(lab, cluster, volum
     row = volume(mount_path="/data", storage_class="shared")
     assert visited(row).state == "unused"
     lab.running(volumes=["datasets"])
-    name = "muster-volume-nlp-datasets"
+    name = "muster-volume-nlp.datasets"
     assert cluster.claims == {name: Claim(name, "64Gi", "shared", "ReadWriteMany", "datasets", "nlp")}
     row = visited(row, 120)
     assert (row.state, row.message) == ("pending", "waiting for a provisioner")
@@ -126,7 +126,7 @@ def test_how_a_job_mounts_it(lab, volume, asked, values, path, read_only):
     volume(**values)
     plan = plan_of(lab.submit(volumes=[asked]), 1)
     assert (plan.volumes, "datasets" in plan.read_only) == ({"datasets": path}, read_only)
-    assert plan.claims["datasets"].name == "muster-volume-nlp-datasets"
+    assert plan.claims["datasets"].name == "muster-volume-nlp.datasets"
 
 
 def test_a_volume_in_use_is_not_deleted_and_one_that_is_being_deleted_is_not_used(lab, cluster, volume, boss):
@@ -140,7 +140,7 @@ def test_a_volume_in_use_is_not_deleted_and_one_that_is_being_deleted_is_not_use
         lab.submit(volumes=["datasets"])
     with pytest.raises(Conflict, match="is being deleted"):
         services.change(volume=row, by=boss, size="65Gi")
-    assert "muster-volume-nlp-datasets" in cluster.claims
+    assert "muster-volume-nlp.datasets" in cluster.claims
     volume_visits.visit_all(now=timezone.now())
     assert cluster.claims == {} and Volume.objects.count() == 1  # until the cluster has seen it go
     volume_visits.visit_all(now=timezone.now())
@@ -195,7 +195,7 @@ def test_names_of_two_teams_do_not_meet(lab, volume, people, queue):
     services.create(team=other, by=people.stranger, name="models", cluster=queue.cluster, size="1Gi")
     services.create(team=other, by=people.stranger, name="datasets", cluster=queue.cluster, size="1Gi")
     plan = plan_of(lab.submit(volumes=["datasets", "models"]), 1)
-    assert {name: one.name for name, one in plan.claims.items()} == {"datasets": "muster-volume-nlp-datasets"}
+    assert {name: one.name for name, one in plan.claims.items()} == {"datasets": "muster-volume-nlp.datasets"}
 
 
 @pytest.mark.parametrize(

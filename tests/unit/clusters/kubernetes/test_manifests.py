@@ -68,7 +68,7 @@ def with_job_storage() -> Plan:
         "workspace": Claim("muster-job-42-abcdef-workspace", "80Gi", volume="workspace", **own),
         "checkpoints": Claim("muster-job-42-abcdef-checkpoints", "400Gi", "fast", volume="checkpoints", **own),
     }
-    shared = {"datasets": Claim("muster-volume-nlp-datasets", "1Ti", volume="datasets", team="nlp")}
+    shared = {"datasets": Claim("muster-volume-nlp.datasets", "1Ti", volume="datasets", team="nlp")}
     return a_plan(job_claims=claims, claims=shared, volumes={"datasets": "/data"}, read_only=frozenset({"datasets"}))
 
 
