@@ -9,7 +9,7 @@ from accounts.models import User
 from accounts.permissions import is_platform_admin
 from common.errors import InvalidInput, InvalidSpec, Problem
 from jobs import clusters, frameworks
-from jobs.core import pod_template
+from jobs.core import pod_rights, pod_template
 from jobs.core.plan import Role
 from jobs.core.spec import JobSpec
 from jobs.models import Job
@@ -37,7 +37,7 @@ def node_slots(job: Job) -> int:
 
 def refusals(queue: Queue, spec: JobSpec, document: Mapping[str, Any]) -> list[Problem]:
     """Return a problem for each object of the cluster that the job's pods may not name."""
-    wanted = [(f"template.{one.path}", one.kind, one.name) for one in pod_template.named(document)]
+    wanted = [(f"template.{one.path}", one.kind, one.name) for one in pod_rights.named(document)]
     accounts = {"service_account": spec.service_account} | {
         f"roles.{role}.service_account": given.get("service_account", "") for role, given in spec.roles.items()
     }
@@ -63,14 +63,14 @@ def checked(queue: Queue, document: Any, *, by: User | None) -> dict[str, Any]:
         problems.append(Problem("template", None, words))
     if problems:
         raise InvalidInput(*problems)
-    wanted = [(one.path, one.kind, one.name) for one in pod_template.named(found)]
+    wanted = [(one.path, one.kind, one.name) for one in pod_rights.named(found)]
     problems += allowed.problems(wanted, team=queue.team, cluster=queue.cluster)
     if by is not None and not is_platform_admin(by):
         # What a platform administrator has put there may stay, as it is, also at another place of its list.
-        there = [(_unnumbered(path), value) for path, value in pod_template.privileges(queue.template).items()]
+        there = [(_unnumbered(path), value) for path, value in pod_rights.privileges(queue.template).items()]
         problems += [
             Problem(path, None, "gives pods more of their node than they need; a platform administrator can set it")
-            for path, value in pod_template.privileges(found).items()
+            for path, value in pod_rights.privileges(found).items()
             if (_unnumbered(path), value) not in there
         ]
     if problems:

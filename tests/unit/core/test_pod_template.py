@@ -3,7 +3,7 @@
 import pytest
 
 from jobs import frameworks
-from jobs.core import pod_template
+from jobs.core import pod_rights, pod_template
 from jobs.core.plan import Role
 from jobs.core.spec import parse
 from queues.shape import merge, of_resources
@@ -99,7 +99,7 @@ def test_what_is_wrong_is_named_with_its_path_and_the_way_out(document, field, w
     ],
 )  # fmt: skip
 def test_what_gives_pods_more_of_their_node_is_found(pods, path):
-    assert list(pod_template.privileges({"pods": pods})) == [path]
+    assert list(pod_rights.privileges({"pods": pods})) == [path]
 
 
 @pytest.mark.parametrize("where", ["pod", "container"])
@@ -152,8 +152,8 @@ def test_a_container_s_privilege_depends_on_all_of_the_container_and_a_volume_s_
         "volumeMounts": [{"name": "disk", "mountPath": "/host"}],
     }
     pods = {"sidecars": [first], "volumes": [disk]}
-    found = pod_template.privileges({"pods": pods})
-    assert pod_template.privileges({"pods": {**pods, "scheduler": "gang"}}) == found
+    found = pod_rights.privileges({"pods": pods})
+    assert pod_rights.privileges({"pods": {**pods, "scheduler": "gang"}}) == found
     for other in (
         {**pods, "sidecars": [{**first, "image": "other:1"}]},
         {**pods, "mounts": [{"name": "disk", "mountPath": "/host"}]},
@@ -162,7 +162,7 @@ def test_a_container_s_privilege_depends_on_all_of_the_container_and_a_volume_s_
             "sidecars": [first, {"name": "more", "image": "a", "volumeMounts": [{"name": "disk", "mountPath": "/a"}]}],
         },
     ):
-        assert pod_template.privileges({"pods": other}) != found
+        assert pod_rights.privileges({"pods": other}) != found
 
 
 def test_an_amount_is_passed_on_as_kubernetes_writes_it():
@@ -175,7 +175,7 @@ def test_an_ordinary_template_gives_nothing_more():
     usual = {
         "security": {"runAsUser": 4000, "seccompProfile": {"type": "RuntimeDefault"}, "capabilities": {"drop": ["ALL"]}}
     }
-    assert pod_template.privileges(FULL) == pod_template.privileges({"pods": usual}) == {}
+    assert pod_rights.privileges(FULL) == pod_rights.privileges({"pods": usual}) == {}
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ def test_an_ordinary_template_gives_nothing_more():
     ],
 )  # fmt: skip
 def test_every_object_that_it_names_is_found(pods, path, kind, name):
-    assert pod_template.named({"pods": pods}) == [pod_template.Named(path, kind, name)]
+    assert pod_rights.named({"pods": pods}) == [pod_rights.Named(path, kind, name)]
 
 
 @pytest.mark.parametrize(
