@@ -3,6 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
+from common.errors import Conflict
+
+SHOWN = 5  # users that a refusal names
 Find = Callable[[Any, str], list[str]]
 _finders: dict[str, list[Find]] = {}
 
@@ -16,3 +19,10 @@ def register(kind: str, find: Find) -> None:
 def of(kind: str, *, team: Any, name: str) -> list[str]:
     """Return who uses it, as phrases."""
     return [phrase for find in _finders.get(kind, ()) for phrase in find(team, name)]
+
+
+def refuse(kind: str, *, what: str, team: Any, name: str) -> None:
+    """Raise Conflict, naming who would break, while somebody uses it. `what`: the word for it."""
+    if users := of(kind, team=team, name=name):
+        shown = ", ".join(users[:SHOWN]) + (f" and {len(users) - SHOWN} more" if len(users) > SHOWN else "")
+        raise Conflict(f"{what} {name} is used by {shown}; end or change these first", "name", name)

@@ -36,6 +36,11 @@ class TeamSecret(models.Model):
     def __str__(self) -> str:
         return self.name
 
+    @property
+    def keys(self) -> list[str]:
+        """The names of its newest values."""
+        return next((list(one.keys) for one in self.versions.all() if one.number == self.version), [])
+
 
 class SecretVersion(models.Model):
     """Values as they were from `created_at` until the next version. They are forgotten once no attempt uses them."""

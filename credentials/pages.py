@@ -4,15 +4,14 @@ from typing import Any
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.core.exceptions import PermissionDenied
 from django.http import HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_http_methods
 
 from accounts.models import Team
-from accounts.pages.parts import UserRequest, answer, text
+from accounts.pages.parts import UserRequest, allowed, answer, text
 from accounts.permissions import Act, may, require
-from common.errors import Conflict, InvalidInput, NotAllowed, Problem, Refused
+from common.errors import Conflict, InvalidInput, Problem, Refused
 
 from . import services
 from .models import Kind, TeamSecret
@@ -27,7 +26,7 @@ def secrets(request: UserRequest, team: str) -> HttpResponse:
     found, _ = services.of_team(request.user, team)
     if request.method != "POST":
         return _list(request, found)
-    _require_admin(request, found)
+    allowed(lambda: require(request.user, Act.MANAGE, found))
     name, kind = text(request, "name"), text(request, "kind")
     try:
         values = _values(request, kind)
@@ -48,7 +47,7 @@ def secret(request: UserRequest, team: str, name: str) -> HttpResponse:
     found = services.one_of(request.user, team, name)
     if request.method != "POST":
         return _page(request, found)
-    _require_admin(request, found.team)
+    allowed(lambda: require(request.user, Act.MANAGE, found.team))
     try:
         if text(request, "act") == "remove":
             services.remove(secret=found, by=request.user)
@@ -113,18 +112,11 @@ def _place(kind: str, key: str) -> str:
     return "values"
 
 
-def _require_admin(request: UserRequest, team: Team) -> None:
-    try:
-        require(request.user, Act.MANAGE, team)
-    except NotAllowed as error:
-        raise PermissionDenied(str(error)) from error
-
-
 def _list(request: UserRequest, team: Team, *, part: str | None = None, **more: Any) -> HttpResponse:
     rows = services.of_team(request.user, team.name)[1]
     context = {
         "team": team,
-        "rows": [(row, _keys(row), services.used_by(row)) for row in rows],
+        "rows": [(row, row.keys, services.used_by(row)) for row in rows],
         "kinds": Kind.choices,
         "may_manage": may(request.user, Act.MANAGE, team),
         **more,
@@ -136,7 +128,7 @@ def _page(request: UserRequest, row: TeamSecret, *, part: str | None = None, **m
     context = {
         "secret": row,
         "team": row.team,
-        "keys": _keys(row),
+        "keys": row.keys,
         "users": services.used_by(row),
         "may_manage": may(request.user, Act.MANAGE, row.team),
         **more,
@@ -149,7 +141,3 @@ def _answer(request: UserRequest, template: str, context: dict[str, Any], *, par
     if part and request.htmx:
         return answer(request, template=part, context=context)
     return answer(request, template=template, context=context, status=200 if part is None else 422)
-
-
-def _keys(row: TeamSecret) -> list[str]:
-    return next((list(one.keys) for one in row.versions.all() if one.number == row.version), [])

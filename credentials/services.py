@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from django.db import IntegrityError, transaction
-from django.db.models import QuerySet
+from django.db.models import F, Prefetch, QuerySet
 from django.http import Http404
 
 from accounts import audit, in_use, members
@@ -64,7 +64,8 @@ class Values:
 def of_team(user: User, team: str) -> tuple[Team, QuerySet[TeamSecret]]:
     """Return a team that the user may read, and its secrets. Raises Http404 for any other."""
     found = members.readable_team(user, team)
-    return found, TeamSecret.objects.filter(team=found).select_related("team").prefetch_related("versions__created_by")
+    versions = Prefetch("versions", SecretVersion.objects.defer("sealed").select_related("created_by"))
+    return found, TeamSecret.objects.filter(team=found).select_related("team").prefetch_related(versions)
 
 
 def one_of(user: User, team: str, name: str) -> TeamSecret:
@@ -120,7 +121,7 @@ def change(*, secret: TeamSecret, by: User, values: Mapping[str, str | None]) ->
         if row is None:
             raise Http404(f"secret {secret.name} was removed meanwhile")
         newest = row.versions.get(number=row.version)
-        is_whole = set(newest.keys) <= set(values)  # every value is given anew, so the old ones are not needed
+        is_whole = set(newest.keys) <= set(values)  # every value is entered again: the old ones need not be read
         before = {} if is_whole else unseal(newest.sealed, name=row.name)
         removed = {key for key, value in values.items() if value is None}
         if unknown := sorted(removed - set(newest.keys)):
@@ -147,9 +148,7 @@ def remove(*, secret: TeamSecret, by: User) -> None:
         row = TeamSecret.objects.select_for_update(of=("self",)).filter(pk=secret.pk).first()
         if row is None:
             raise Http404(f"secret {secret.name} was removed meanwhile")
-        if users := used_by(row):
-            shown = ", ".join(users[:5]) + (f" and {len(users) - 5} more" if len(users) > 5 else "")
-            raise Conflict(f"secret {row.name} is used by {shown}; end or change these first", "name", row.name)
+        in_use.refuse(IN_USE, what="secret", team=row.team, name=row.name)
         before = {"kind": row.kind, "version": row.version}
         audit.record(AuditAction.SECRET_REMOVED, by=by, on=row, team=row.team, before=before)
         row.delete()
@@ -200,12 +199,10 @@ def read(versions: Mapping[str, int], *, team: Team) -> Values:
 
 def forget_old(*, used: Iterable[tuple[int, str, int]]) -> int:
     """Delete the values of versions before the newest, except `used` ones: (team, name, number). Return how many."""
-    kept, count = set(used), 0
-    old = SecretVersion.objects.exclude(sealed="").select_related("secret").order_by("pk")
-    for row in old.iterator():
-        if row.number < row.secret.version and (row.secret.team_id, row.secret.name, row.number) not in kept:
-            count += SecretVersion.objects.filter(pk=row.pk).update(sealed="")
-    return count
+    kept = set(used)
+    old = SecretVersion.objects.exclude(sealed="").filter(number__lt=F("secret__version"))
+    rows = old.values_list("pk", "secret__team_id", "secret__name", "number")
+    return SecretVersion.objects.filter(pk__in=[pk for pk, *one in rows if tuple(one) not in kept]).update(sealed="")
 
 
 def _add_version(secret: TeamSecret, values: Mapping[str, str], *, by: User) -> None:

@@ -35,7 +35,7 @@ from workspaces.models import Workspace
 from workspaces.services import hold
 
 from .control import job_secrets, scheduler
-from .submission import command_words, pods, resolving, trust
+from .submission import command_words, resolving, trust
 from .submission.resolving import Resolved
 
 KEY_FIELD = "Idempotency-Key"
@@ -74,12 +74,13 @@ def submit(
         return earlier, False
     if workspace is not None and workspace.team_id != queue.team_id:
         raise InvalidInput(Problem("workspace", workspace.pk, f"is not one of team {queue.team}; upload it there"))
-    spec = resolve(queue=queue, sent=sent, workspace=workspace)
+    found = _resolved(queue=queue, sent=sent, workspace=workspace)
+    spec = found.spec
     sealed = job_secrets.seal(sent.get("secrets") or {})
     notes = (*command_words.notes(sent=sent, queue=queue, workspace=workspace), *resolving.changes(spec, sent))
     message = "; ".join(["submitted", *notes])
     try:
-        return _insert(user, queue, spec, workspace=workspace, once=once, sealed_secrets=sealed, message=message), True
+        return _insert(user, queue, found, workspace=workspace, once=once, sealed_secrets=sealed, message=message), True
     except IntegrityError as error:
         if once and (earlier := once.earlier()):  # the same request, a moment earlier
             return earlier, False
@@ -232,14 +233,14 @@ def _hidden(text: str) -> str:
 def _insert(
     user: User,
     queue: Queue,
-    spec: JobSpec,
+    found: Resolved,
     *,
     workspace: Workspace | None,
     once: _Once | None,
     sealed_secrets: str,
     message: str,
 ) -> Job:
-    roles = pods.roles_in(queue, spec)
+    spec, roles = found.spec, found.roles
     with faultpoints.atomic("services.submit"):
         if workspace is not None:
             hold(workspace)

@@ -94,6 +94,8 @@ def change(
         if is_beyond and by is not None and not is_platform_admin(by):
             raise InvalidInput(Problem("slots", after["slots"], _beyond(ceiling, row, total)))
         row.save(update_fields=[_COLUMN.get(name, name) for name in changed])
+        if "gpus_per_node" in changed:
+            templates.advance(row, by=by)
         if "slots" in changed:
             _keep_ceiling(ceiling, total=total if is_beyond else 0, by=by)
         old, new = ({name: columns[name] for name in changed} for columns in (before, after))
@@ -207,18 +209,18 @@ def set_template(
         require(by, Act.MANAGE, queue.team)
     with transaction.atomic():
         row = Queue.objects.select_for_update(of=("self",), no_key=True).select_related("team").get(pk=queue.pk)
-        before = templates.version(row)
+        before, held = templates.newest(row), templates.content(row)
         # What the template may hold was judged by the one that the caller has read.
         was_judged = template is None or queue.template == row.template
         if not was_judged or (expected is not None and expected != before.number):
             raise _changed_meanwhile(row, expected or before.number - 1, before)
         row.defaults = row.defaults if defaults is None else dict(defaults)
         row.template = row.template if template is None else dict(template)
-        changed = [name for name in ("defaults", "template") if getattr(row, name) != before.content[name]]
+        changed = [name for name in ("defaults", "template") if getattr(row, name) != held[name]]
         if changed:
             row.save(update_fields=changed)
             after = templates.advance(row, by=by)
-            old, new = ({name: one.content[name] for name in changed} for one in (before, after))
+            old, new = ({name: one[name] for name in changed} for one in (held, after.content))
             audit.record(AuditAction.QUEUE_CHANGED, by=by, on=row, team=row.team, before=old, after=new)
             doorbell.poke("jobs.check_template", after.pk)
     return row

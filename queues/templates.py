@@ -28,10 +28,22 @@ def version(queue: Queue, *, by: User | None = None) -> QueueVersion:
     return known.first() or _add(queue, wanted, by=by)
 
 
+def newest(queue: Queue) -> QueueVersion:
+    """Return the version with the highest number; of a queue that has none yet, its first."""
+    return QueueVersion.objects.filter(queue=queue).order_by("-number").first() or version(queue)
+
+
+def history(queue: Queue, *, most: int) -> list[tuple[QueueVersion, list[str]]]:
+    """Return the newest versions, each with the paths in which it differs from the one before it."""
+    rows = list(QueueVersion.objects.filter(queue=queue).select_related("created_by").order_by("-number")[: most + 1])
+    pairs = zip(rows, [*rows[1:], None], strict=True) if rows else ()
+    return [(row, changes(before.content, row.content) if before else []) for row, before in pairs][:most]
+
+
 def advance(queue: Queue, *, by: User | None) -> QueueVersion:
     """Make a version of a queue that was changed just now, within its lock; also for a content that it had before."""
-    newest, wanted = QueueVersion.objects.filter(queue=queue).order_by("-number").first(), content(queue)
-    return newest if newest and newest.content == wanted else _add(queue, wanted, by=by)
+    last, wanted = newest(queue), content(queue)
+    return last if last.content == wanted else _add(queue, wanted, by=by)
 
 
 def _add(queue: Queue, wanted: dict[str, Any], *, by: User | None) -> QueueVersion:

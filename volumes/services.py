@@ -102,9 +102,7 @@ def remove(*, volume: Volume, by: User) -> Volume:
     require(by, Act.MANAGE, volume.team)
     with transaction.atomic():
         row = _locked(volume)
-        if users := used_by(row):
-            shown = ", ".join(users[:5]) + (f" and {len(users) - 5} more" if len(users) > 5 else "")
-            raise Conflict(f"volume {row.name} is used by {shown}; end or change these first", "name", row.name)
+        in_use.refuse(IN_USE, what="volume", team=row.team, name=row.name)
         if row.removal_asked_at is None:
             row.removal_asked_at, row.state = timezone.now(), State.REMOVING
             row.save(update_fields=["removal_asked_at", "state"])
@@ -137,10 +135,6 @@ def of_run(run: str) -> list[JobStorage]:
     return list(JobStorage.objects.filter(run=run).select_related("team").order_by("kind"))
 
 
-def all_job_storage() -> QuerySet[JobStorage]:
-    return JobStorage.objects.select_related("team").order_by("pk")
-
-
 def forget_job_storage(row: JobStorage) -> None:
     JobStorage.objects.filter(pk=row.pk).delete()
 
@@ -148,7 +142,7 @@ def forget_job_storage(row: JobStorage) -> None:
 # -- what tasks write
 
 
-def to_visit(*, now: datetime, older_than: datetime) -> list[Volume]:
+def to_visit(*, older_than: datetime) -> list[Volume]:
     """Return the volumes whose storage the tasks should look at: what is asked for, then what was seen long ago."""
     rows = Volume.objects.select_related("team").exclude(checked_at__gt=older_than, removal_asked_at=None)
     return list(rows.order_by("checked_at", "pk")[:200])

@@ -59,7 +59,7 @@ class QueueSerializer(serializers.ModelSerializer[Queue]):
 class QueueVersionSerializer(serializers.ModelSerializer[QueueVersion]):
     created_by = serializers.CharField(source="created_by.username", allow_null=True, default=None)
     changed = serializers.ListField(
-        child=serializers.CharField(), help_text="paths that differ from the version before"
+        child=serializers.CharField(), default=[], help_text="paths that differ from the version before"
     )
     content = serializers.DictField(child=serializers.JSONField())
 
@@ -132,13 +132,9 @@ class QueueViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.Ge
     @action(detail=True)
     def versions(self, request: Request, name: str) -> Response:
         """Return the versions of its defaults and template, newest first, each with what it changed."""
-        rows = list(
-            QueueVersion.objects.filter(queue=self.get_object()).select_related("created_by").order_by("-number")[:MOST]
-        )
-        before = [*(row.content for row in rows[1:]), {}][: len(rows)]
-        for row, old in zip(rows, before, strict=True):
-            row.changed = templates.changes(old, row.content) if row.number > 1 else []  # type: ignore[attr-defined]
-        return Response({"results": QueueVersionSerializer(rows, many=True).data, "next": None})
+        found = templates.history(self.get_object(), most=MOST)
+        results = [{**QueueVersionSerializer(row).data, "changed": changed} for row, changed in found]
+        return Response({"results": results, "next": None})
 
     def _queue(self, queue: Queue, status: int = 200) -> Response:
         row = with_use(Queue.objects.filter(pk=queue.pk).select_related("team")).get()

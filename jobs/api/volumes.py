@@ -1,8 +1,5 @@
 """/api/v1/teams/TEAM/volumes: shared folders of a team. Here and not in `volumes`, which knows no cluster."""
 
-from typing import Any
-
-from django.conf import settings
 from django.db.models import QuerySet
 from drf_spectacular.utils import extend_schema
 from rest_framework import generics, serializers
@@ -12,7 +9,6 @@ from rest_framework.views import APIView
 
 from accounts.permissions import Act, require
 from accounts.serializers import Sent
-from common.errors import InvalidInput, Problem
 from common.http.rest import Paging
 from jobs.submission import storage
 from volumes import services
@@ -84,7 +80,7 @@ class VolumesView(generics.ListAPIView[Volume]):
         found, _ = services.of_team(user_of(request), team)
         require(user_of(request), Act.MANAGE, found)
         sent = NewVolume.of(request)
-        check(sent, cluster=sent["cluster"])
+        storage.check(sent, cluster=sent["cluster"])
         row = services.create(team=found, by=user_of(request), **sent)
         return Response(VolumeSerializer(row).data, status=201)
 
@@ -99,7 +95,7 @@ class VolumeView(APIView):
         row = services.one_of(user_of(request), team, name)
         require(user_of(request), Act.MANAGE, row.team)
         sent = VolumeChange.of(request)
-        check(sent, cluster=row.cluster)
+        storage.check(sent, cluster=row.cluster)
         services.change(volume=row, by=user_of(request), **sent)
         return Response(VolumeSerializer(services.one_of(user_of(request), team, name)).data)
 
@@ -108,10 +104,3 @@ class VolumeView(APIView):
         """Ask for its deletion, with its data where the claim is Muster's own."""
         row = services.remove(volume=services.one_of(user_of(request), team, name), by=user_of(request))
         return Response(VolumeSerializer(row).data, status=202)
-
-
-def check(values: dict[str, Any], *, cluster: str) -> None:
-    """Raise InvalidInput for what a volume cannot have on this cluster."""
-    if cluster not in settings.CLUSTERS:
-        raise InvalidInput(Problem("cluster", cluster, f"must be one of {', '.join(settings.CLUSTERS)}"))
-    storage.check(values, cluster=cluster)

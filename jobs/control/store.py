@@ -120,9 +120,7 @@ class DjangoStore:
         is_new = held.view.applied_at is None
         if is_new and (problem := trust.problem(job.job_spec, job.queue)):
             raise Refused(f"another team now has a queue on its machine: {problem}")
-        if is_new and (
-            problems := pods.refusals(job.queue, job.job_spec, job.template.content["template"] if job.template else {})
-        ):
+        if is_new and (problems := pods.refusals(job.queue, job.job_spec, pods.document_of(job))):
             raise Refused(str(problems[0]))
         plan = replace(plan_of(job, held.view.attempt), namespace=held.namespace)
         if is_new:

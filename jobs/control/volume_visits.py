@@ -3,6 +3,8 @@
 import logging
 from datetime import datetime, timedelta
 
+from django.db.models import Exists, OuterRef, Q
+
 from common.errors import InvalidInput, Refused, Unreachable
 from jobs import clusters
 from jobs.clusters import Claims
@@ -11,15 +13,16 @@ from jobs.models import Job
 from jobs.submission.storage import claim_of, claim_of_job
 from queues import quantities
 from volumes import services
-from volumes.models import State, Volume
+from volumes.models import JobStorage, State, Volume
 
 log = logging.getLogger(__name__)
+MOST = 200  # claims of jobs that are deleted in one turn
 EACH = timedelta(seconds=50)  # a volume is looked at, at most
 
 
 def visit_all(*, now: datetime) -> int:
     """Visit the volumes whose turn it is. Return how many."""
-    due = services.to_visit(now=now, older_than=now - EACH)
+    due = services.to_visit(older_than=now - EACH)
     for volume in due:
         try:
             _visit(volume, now)
@@ -33,12 +36,9 @@ def visit_all(*, now: datetime) -> int:
 
 def _visit_job_storage() -> None:
     """Delete the claims of jobs that no longer need them: a workspace with the job's end, checkpoints with its row."""
-    rows = list(services.all_job_storage())
-    jobs = {job.pk: job for job in Job.objects.filter(pk__in={row.job for row in rows}).only("phase")}
-    for row in rows:
-        job = jobs.get(row.job)
-        if job is not None and not (job.is_finished and row.kind == WORKSPACE):
-            continue
+    theirs = Job.objects.filter(pk=OuterRef("job"))
+    needed = Exists(theirs.filter(finished_at=None)) | (~Q(kind=WORKSPACE) & Exists(theirs))
+    for row in JobStorage.objects.exclude(needed).select_related("team").order_by("pk")[:MOST]:
         try:
             cluster = clusters.get(row.cluster)
             if not isinstance(cluster, Claims) or cluster.remove_claim(claim_of_job(row)):

@@ -22,12 +22,17 @@ Layer = Callable[[Role], ReplicaShape]
 
 def roles_in(queue: Queue, spec: JobSpec) -> tuple[Role, ...]:
     """Return the roles of a job that is submitted to this queue now."""
-    return frameworks.roles(spec, below=_layer(templates.content(queue)))
+    return frameworks.roles(spec, below=layer_of(templates.content(queue)))
 
 
 def roles_of(job: Job) -> tuple[Role, ...]:
     """Return the roles of a submitted job, with the version of its queue that it was submitted to."""
-    return frameworks.roles(job.job_spec, below=_layer(job.template.content if job.template else {}))
+    return frameworks.roles(job.job_spec, below=layer_of(job.template.content if job.template else {}))
+
+
+def document_of(job: Job) -> Mapping[str, Any]:
+    """Return the template that a submitted job has of its queue; empty where there was none."""
+    return job.template.content["template"] if job.template else {}
 
 
 def node_slots(job: Job) -> int:
@@ -82,7 +87,8 @@ def _unnumbered(path: str) -> str:
     return re.sub(r"\.[0-9]+", "", path)
 
 
-def _layer(content: Mapping[str, Any]) -> Layer | None:
+def layer_of(content: Mapping[str, Any]) -> Layer | None:
+    """Return what a version of a queue says of each role's pods, for `frameworks.roles`; None if it says nothing."""
     if not content.get("template"):
         return None
     return partial(pod_template.layer, content["template"], gpus_per_node=int(content.get("gpus_per_node") or 0))

@@ -17,6 +17,8 @@ from queues.models import Queue
 from volumes import services as volumes
 from volumes.models import AccessMode, JobStorage, Volume
 
+from .pods import document_of
+
 
 def refusals(queue: Queue, spec: JobSpec, roles: Iterable[Role]) -> list[Problem]:
     """Return a problem for each volume of the team that the job cannot mount where it would run."""
@@ -98,7 +100,7 @@ def mounts_of(job: Job) -> dict[str, Any]:
 
 def wanted_of(job: Job) -> list[JobStorage]:
     """Return the claims of the job's own that its queue's template asks for."""
-    document = job.template.content.get("template", {}) if job.template else {}
+    document = document_of(job)
     if not document.get("storage") or not clusters.backend(job.queue.cluster).MAKES_PODS:
         return []
     return [
@@ -127,6 +129,8 @@ def has_claims(cluster: str) -> bool:
 
 def check(values: Mapping[str, Any], *, cluster: str) -> None:
     """Raise InvalidInput for what a volume cannot have on this cluster."""
+    if cluster not in settings.CLUSTERS:
+        raise InvalidInput(Problem("cluster", cluster, f"must be one of {', '.join(settings.CLUSTERS)}"))
     backend, problems = clusters.backend(cluster), []
     if not backend.MAKES_PODS:
         words = f"has no meaning on cluster {cluster}, where a volume is a folder of one machine; omit it"

@@ -15,6 +15,7 @@ from django.shortcuts import get_object_or_404, redirect
 from django.views.decorators.http import require_http_methods
 
 from accounts.models import Team
+from accounts.pages.parts import allowed
 from accounts.permissions import Act, is_platform_admin, may, require
 from common.errors import Conflict, InvalidInput, NotAllowed, Problem
 from jobs.analysis.usage import consequences, over_quota_warning, with_use
@@ -81,10 +82,7 @@ def edit(request: HtmxRequest, name: str) -> HttpResponse:
     if request.method != "POST":
         is_admin = may(request.user, Act.MANAGE, queue.team)
         return _page(request, queue, QueueForm(initial=services.described(queue)) if is_admin else None)
-    try:
-        require(request.user, Act.MANAGE, queue.team)
-    except NotAllowed as error:
-        raise PermissionDenied(str(error)) from error
+    allowed(lambda: require(request.user, Act.MANAGE, queue.team))
     if request.POST.get("act") == "ceiling":
         return _set_ceiling(request, queue)
     form = QueueForm(request.POST)

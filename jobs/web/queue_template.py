@@ -7,14 +7,14 @@ from typing import Any
 import yaml
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.core.exceptions import PermissionDenied
 from django.http import HttpResponse, QueryDict
 from django.shortcuts import get_object_or_404, redirect
 from django.views.decorators.http import require_http_methods
 
+from accounts.pages.parts import allowed
 from accounts.permissions import Act, may, require
 from common import yaml_input
-from common.errors import Conflict, InvalidInput, NotAllowed, Problem
+from common.errors import Conflict, InvalidInput, Problem
 from jobs import clusters
 from jobs.analysis.usage import with_use
 from jobs.core.pod_template import PARTS
@@ -102,10 +102,7 @@ def template(request: HtmxRequest, name: str) -> HttpResponse:
     queue = get_object_or_404(with_use(readable_queues(request.user)), name=name)
     if request.method != "POST":
         return _page(request, queue)
-    try:
-        require(request.user, Act.MANAGE, queue.team)
-    except NotAllowed as error:
-        raise PermissionDenied(str(error)) from error
+    allowed(lambda: require(request.user, Act.MANAGE, queue.team))
     if target_id(request) in ("template-form", "template-yaml"):
         return _other_side(request, queue)
     return _save(request, queue)
@@ -267,11 +264,6 @@ def _rows(
 
 
 def _page(request: HtmxRequest, queue: Any, *, status: int = 200, more: Context | None = None) -> HttpResponse:
-    rows = list(queue.versions.select_related("created_by").order_by("-number")[: SHOWN + 1])
-    before = [*(row.content for row in rows[1:]), None][: len(rows)]
-    versions = [
-        (row, [] if old is None else templates.changes(old, row.content)) for row, old in zip(rows, before, strict=True)
-    ]
     document = _document(queue)
     context: Context = {
         "queue": queue,
@@ -279,7 +271,7 @@ def _page(request: HtmxRequest, queue: Any, *, status: int = 200, more: Context 
         "yaml": _yaml(document),
         "shown": _yaml(document),
         "problems": [],
-        "versions": versions[:SHOWN],
+        "versions": templates.history(queue, most=SHOWN),
         "may_manage": may(request.user, Act.MANAGE, queue.team),
         "makes_pods": clusters.backend(queue.cluster).MAKES_PODS,
         **(more or {}),

@@ -5,14 +5,14 @@ from typing import Any
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.core.exceptions import PermissionDenied
 from django.http import HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_http_methods
 
 from accounts.models import Team
+from accounts.pages.parts import allowed
 from accounts.permissions import Act, may, require
-from common.errors import Conflict, InvalidInput, NotAllowed, Problem
+from common.errors import Conflict, InvalidInput
 from jobs.submission import storage
 from volumes import services
 from volumes.models import AccessMode, Volume
@@ -30,15 +30,13 @@ def volumes(request: HtmxRequest, team: str) -> HttpResponse:
     found, _ = services.of_team(request.user, team)
     if request.method != "POST":
         return _list(request, found)
-    _require_admin(request, found)
+    allowed(lambda: require(request.user, Act.MANAGE, found))
     given = {name: request.POST.get(name, "").strip() for name in ("name", "cluster", *TEXTS)}
     values: dict[str, Any] = {name: value for name, value in given.items() if value}
     values = {"name": "", "cluster": "", **values}
     if request.POST.get("is_read_only"):
         values["is_read_only"] = True
     try:
-        if values["cluster"] not in settings.CLUSTERS:
-            raise InvalidInput(Problem("cluster", values["cluster"], f"must be one of {', '.join(settings.CLUSTERS)}"))
         storage.check(values, cluster=values["cluster"])
         made = services.create(team=found, by=request.user, **values)
     except (InvalidInput, Conflict) as error:
@@ -55,7 +53,7 @@ def volume(request: HtmxRequest, team: str, name: str) -> HttpResponse:
     found = services.one_of(request.user, team, name)
     if request.method != "POST":
         return _page(request, found)
-    _require_admin(request, found.team)
+    allowed(lambda: require(request.user, Act.MANAGE, found.team))
     try:
         if request.POST.get("act") == "remove":
             services.remove(volume=found, by=request.user)
@@ -82,13 +80,6 @@ def _wrong(error: InvalidInput) -> Context:
         "wrong": wrong,
         "errors": [f"{one.field} {one.message}" for one in error.problems if one.field not in wrong],
     }
-
-
-def _require_admin(request: HtmxRequest, team: Team) -> None:
-    try:
-        require(request.user, Act.MANAGE, team)
-    except NotAllowed as error:
-        raise PermissionDenied(str(error)) from error
 
 
 def _list(request: HtmxRequest, team: Team, *, status: int = 200, **more: Any) -> HttpResponse:

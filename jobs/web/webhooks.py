@@ -5,14 +5,14 @@ from typing import Any
 from django import forms
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_http_methods
 
 from accounts.models import Team
+from accounts.pages.parts import allowed
 from accounts.permissions import Act, may, require
-from common.errors import Conflict, InvalidInput, NotAllowed
+from common.errors import Conflict, InvalidInput
 from jobs.models import Delivery, Webhook
 from jobs.webhooks import services
 from jobs.webhooks.events import Choice
@@ -65,7 +65,7 @@ def webhooks(request: HtmxRequest, team: str) -> HttpResponse:
     found, _ = services.of_team(request.user, team)
     if request.method != "POST":
         return _list(request, found, NewWebhookForm())
-    _require_admin(request, found)
+    allowed(lambda: require(request.user, Act.MANAGE, found))
     form = NewWebhookForm(request.POST)
     if form.is_valid():
         try:
@@ -85,7 +85,7 @@ def webhook(request: HtmxRequest, team: str, name: str) -> HttpResponse:
     found = services.one_of(request.user, team, name)
     if request.method != "POST":
         return _page(request, found, _form_of(found))
-    _require_admin(request, found.team)
+    allowed(lambda: require(request.user, Act.MANAGE, found.team))
     act = request.POST.get("act", "")
     if act == "change":
         return _change(request, found)
@@ -135,13 +135,6 @@ def _change(request: HtmxRequest, row: Webhook) -> HttpResponse:
         except InvalidInput as error:
             form.take(error)
     return _page(request, row, form, status=422)
-
-
-def _require_admin(request: HtmxRequest, team: Team) -> None:
-    try:
-        require(request.user, Act.MANAGE, team)
-    except NotAllowed as error:
-        raise PermissionDenied(str(error)) from error
 
 
 def _form_of(row: Webhook) -> WebhookForm:

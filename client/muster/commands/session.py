@@ -29,6 +29,11 @@ COMPLETION_SECONDS = 2.0  # the user waits for it after pressing Tab
 LONG_PAUSE_SECONDS = 3.0
 
 
+def team_and_name(command: F) -> F:
+    """Give a command the arguments TEAM and NAME, of something that the team has."""
+    return click.argument("team")(click.argument("name")(command))
+
+
 def open_client(**options: Any) -> Client:
     """Return a client for the server that `--server`, the environment or the saved login selects."""
     return Client(server=click.get_current_context().find_root().obj, on_retry=_tell, sleep=time.sleep, **options)

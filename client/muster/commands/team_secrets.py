@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any
 
 import click
 
 from muster.commands.env_file import read_env
 from muster.commands.job_options import content
 from muster.commands.output import Output, reading, say
-from muster.commands.session import open_client
+from muster.commands.session import open_client, team_and_name
 from muster.render import printable
 from muster.teams.models_secrets import TeamSecret
 
@@ -20,10 +20,6 @@ KEYS = click.argument("keys", nargs=-1)
 FROM_FILE = click.option("--from-file", "files", metavar="KEY=FILE", multiple=True, help="Take a value from a file.")
 ENV_FILE = click.option("--env-file", metavar="FILE", help="Take variables from a .env file; - for standard input.")
 VALUE_STDIN = click.option("--value-stdin", is_flag=True, help="Read the one KEY's value from standard input.")
-
-
-def _named(command: Callable[..., Any]) -> Callable[..., Any]:
-    return click.argument("team")(click.argument("name")(command))
 
 
 @click.group()
@@ -48,7 +44,7 @@ def list_secrets(*, team: str, output: Output) -> None:
 
 
 @secrets.command()
-@_named
+@team_and_name
 @reading
 def show(*, team: str, name: str, output: Output) -> None:
     """Show which values a secret has, and what uses it."""
@@ -58,7 +54,7 @@ def show(*, team: str, name: str, output: Output) -> None:
 
 
 @secrets.command()
-@_named
+@team_and_name
 @KEYS
 @click.option("--kind", type=click.Choice(KINDS), default="env", help="What replicas get (default: env, variables).")
 @FROM_FILE
@@ -79,7 +75,7 @@ def create(*, team: str, name: str, keys: tuple[str, ...], kind: str, output: Ou
 
 
 @secrets.command("set")
-@_named
+@team_and_name
 @KEYS
 @FROM_FILE
 @ENV_FILE
@@ -98,7 +94,7 @@ def set_secret(
 
 
 @secrets.command()
-@_named
+@team_and_name
 def delete(*, team: str, name: str) -> None:
     """Delete a secret that nothing uses any longer."""
     with open_client() as client:

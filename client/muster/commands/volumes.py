@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from datetime import datetime, timezone
-from typing import Any, Callable
+from typing import Any
 
 import click
 
 from muster.commands.output import Output, reading
-from muster.commands.session import open_client
+from muster.commands.session import open_client, team_and_name
 from muster.render import ago, printable, size
 from muster.teams.models_volumes import Volume
 
 MODES = ["ReadWriteMany", "ReadOnlyMany", "ReadWriteOnce"]
 PATH = click.option("--mount-path", metavar="/PATH", help="Where jobs mount it, unless they choose their own path.")
 READ_ONLY = click.option("--read-only/--writable", "is_read_only", default=None, help="Whether jobs may write to it.")
-
-
-def _named(command: Callable[..., Any]) -> Callable[..., Any]:
-    return click.argument("team")(click.argument("name")(command))
 
 
 @click.group()
@@ -50,7 +46,7 @@ def list_volumes(*, team: str, output: Output) -> None:
 
 
 @volumes.command()
-@_named
+@team_and_name
 @reading
 def show(*, team: str, name: str, output: Output) -> None:
     """Show one volume: its size and state, and what uses it."""
@@ -60,7 +56,7 @@ def show(*, team: str, name: str, output: Output) -> None:
 
 
 @volumes.command()
-@_named
+@team_and_name
 @click.option("--cluster", metavar="NAME", required=True, help="Cluster whose jobs mount it.")
 @click.option("--size", metavar="SIZE", help="Size, such as 512Gi; not for an existing claim.")
 @click.option("--claim", metavar="NAME", help="Existing claim that the team may name, in place of one of Muster's own.")
@@ -77,7 +73,7 @@ def create(*, team: str, name: str, cluster: str, output: Output, **fields: Any)
 
 
 @volumes.command("set")
-@_named
+@team_and_name
 @click.option("--size", metavar="SIZE", help="Larger size, such as 1Ti.")
 @PATH
 @READ_ONLY
@@ -92,7 +88,7 @@ def set_volume(*, team: str, name: str, output: Output, **fields: Any) -> None:
 
 
 @volumes.command()
-@_named
+@team_and_name
 @reading
 def delete(*, team: str, name: str, output: Output) -> None:
     """Delete a volume that nothing uses, with its data; an existing claim that it adopted stays."""

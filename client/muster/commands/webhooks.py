@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 from datetime import datetime, timezone
-from typing import Any, Callable
+from typing import Any
 
 import click
 
 from muster.commands.output import Output, note, reading, say
-from muster.commands.session import open_client
+from muster.commands.session import open_client, team_and_name
 from muster.render import ago, clock, printable
 from muster.teams.models_webhooks import Delivery, Webhook
 
@@ -20,10 +20,6 @@ RANGE = click.option(
     "--all-jobs/--named-only", "all_jobs", default=None, help="Every job of the team, or only those that name it."
 )
 URL = click.option("--url-stdin", is_flag=True, help="Read the URL from the standard input instead of a prompt.")
-
-
-def _named(command: Callable[..., Any]) -> Callable[..., Any]:
-    return click.argument("team")(click.argument("name")(command))
 
 
 @click.group()
@@ -48,7 +44,7 @@ def list_webhooks(*, team: str, output: Output) -> None:
 
 
 @webhooks.command()
-@_named
+@team_and_name
 @reading
 def show(*, team: str, name: str, output: Output) -> None:
     """Show one webhook."""
@@ -58,7 +54,7 @@ def show(*, team: str, name: str, output: Output) -> None:
 
 
 @webhooks.command()
-@_named
+@team_and_name
 @ON
 @FORMAT
 @RANGE
@@ -78,7 +74,7 @@ def create(*, team: str, name: str, events: tuple[str, ...], url_stdin: bool, ou
 
 
 @webhooks.command("set")
-@_named
+@team_and_name
 @ON
 @FORMAT
 @RANGE
@@ -101,7 +97,7 @@ def set_webhook(
 
 
 @webhooks.command()
-@_named
+@team_and_name
 @reading
 def rotate(*, team: str, name: str, output: Output) -> None:
     """Make a new signing secret; the one before is valid for another 24 hours."""
@@ -111,7 +107,7 @@ def rotate(*, team: str, name: str, output: Output) -> None:
 
 
 @webhooks.command()
-@_named
+@team_and_name
 @reading
 def test(*, team: str, name: str, output: Output) -> None:
     """Send a test; `deliveries` shows what became of it."""
@@ -122,7 +118,7 @@ def test(*, team: str, name: str, output: Output) -> None:
 
 
 @webhooks.command()
-@_named
+@team_and_name
 def delete(*, team: str, name: str) -> None:
     """Delete a webhook and its history."""
     with open_client() as client:
@@ -131,7 +127,7 @@ def delete(*, team: str, name: str) -> None:
 
 
 @webhooks.command()
-@_named
+@team_and_name
 @click.option("-n", "--limit", metavar="N", type=click.IntRange(min=1), default=20, help="Maximum number to show.")
 @reading
 def deliveries(*, team: str, name: str, limit: int, output: Output) -> None:
@@ -149,7 +145,7 @@ def deliveries(*, team: str, name: str, limit: int, output: Output) -> None:
 
 
 @webhooks.command()
-@_named
+@team_and_name
 @click.argument("delivery", type=int)
 @reading
 def again(*, team: str, name: str, delivery: int, output: Output) -> None:

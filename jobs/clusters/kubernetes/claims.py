@@ -61,7 +61,7 @@ async def remove(api: Api, path: str, claim: Claim) -> bool:
         return True
     body = need(there, f"claim {claim.name}")
     if not _is_own(body, claim):
-        return True  # whoever made it keeps it
+        return True  # it belongs to somebody else, and stays
     if get(body, "metadata", "deletionTimestamp"):
         return False
     condition = {"preconditions": {"uid": get(body, "metadata", "uid")}}

@@ -91,6 +91,18 @@ def test_going_back_to_an_earlier_content_is_a_new_version(queue, boss):
     assert templates.version(queue).number == 4
 
 
+def test_another_number_of_gpus_is_a_version_and_the_old_number_again_is_one_too(lab, queue, boss):
+    for count in (8, 4, 8):
+        services.change(queue=queue, by=boss, gpus_per_node=count)
+    queue.refresh_from_db()
+    newest = templates.newest(queue)
+    assert newest.content["gpus_per_node"] == 8
+    save(queue, boss, expected=newest.number, shm_per_gpu="8Gi")
+    assert [changed for _, changed in templates.history(queue, most=3)] == [
+        ["shm_per_gpu"], ["gpus_per_node"], ["gpus_per_node"],
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     "part", [{"host_network": True}, {"security": {"privileged": True}}, {"volumes": [{"name": "a", "hostPath": {"path": "/"}}]}]
 )  # fmt: skip
