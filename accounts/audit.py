@@ -72,6 +72,8 @@ class AuditAction(StrEnum):
     VOLUME_REMOVED = "volume.remove"
     OBJECT_ALLOWED = "object.allow"
     OBJECT_FORBIDDEN = "object.forbid"
+    NODE_EXCLUDED = "node.exclude"
+    NODE_READMITTED = "node.readmit"
 
 
 # After these a user may have lost the access that an open stream relies on; `on` is the user, or one of their tokens.
@@ -138,6 +140,8 @@ WORDS: dict[str, str] = {
     AuditAction.VOLUME_REMOVED: "asked for the deletion of volume",
     AuditAction.OBJECT_ALLOWED: "allowed an object of a cluster to team",
     AuditAction.OBJECT_FORBIDDEN: "forbade an object of a cluster to team",
+    AuditAction.NODE_EXCLUDED: "excluded node",
+    AuditAction.NODE_READMITTED: "readmitted node",
 }
 
 

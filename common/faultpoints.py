@@ -83,6 +83,7 @@ NAMES = (
     "packing.replace",
     "rollups.turn",
     "strays.delete",
+    "topology.note",
     "collecting.rows",
     "collecting.mark",
     "collecting.folder",

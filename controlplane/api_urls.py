@@ -3,6 +3,7 @@
 from django.urls import include, path
 from rest_framework.routers import SimpleRouter
 
+from jobs.api.nodes import ExcludedNodesView, ExcludedNodeView, SuspectedNodesView
 from jobs.api.plans import JobFieldsView, PlanView
 from jobs.api.queues import AllowedOneView, AllowedView, CeilingsView, CeilingView, QueueViewSet
 from jobs.api.viewset import JobViewSet
@@ -33,6 +34,9 @@ urlpatterns = [
     path(f"{WEBHOOKS}/<slug:name>/test", PingView.as_view(), name="api-webhook-test"),
     path(f"{WEBHOOKS}/<slug:name>/deliveries", DeliveriesView.as_view(), name="api-deliveries"),
     path(f"{WEBHOOKS}/<slug:name>/deliveries/<int:pk>/again", AgainView.as_view(), name="api-delivery-again"),
+    path("excluded-nodes", ExcludedNodesView.as_view(), name="api-excluded-nodes"),
+    path("excluded-nodes/<int:pk>", ExcludedNodeView.as_view(), name="api-excluded-node"),
+    path("suspected-nodes", SuspectedNodesView.as_view(), name="api-suspected-nodes"),
     path("job-fields", JobFieldsView.as_view(), name="api-job-fields"),
     path("plans", PlanView.as_view(), name="api-plans"),
     path("schema", ApiSchema.as_view(), name="api-schema"),

@@ -2,7 +2,20 @@
 
 from django.urls import path
 
-from .web import actions, code, detail, listing, logs, queue_form, queue_template, queues, submit, volumes, webhooks
+from .web import (
+    actions,
+    code,
+    detail,
+    listing,
+    logs,
+    nodes,
+    queue_form,
+    queue_template,
+    queues,
+    submit,
+    volumes,
+    webhooks,
+)
 
 urlpatterns = [
     path("", listing.home, name="home"),
@@ -23,6 +36,7 @@ urlpatterns = [
     path("make-queue", queue_form.make, name="queue-make"),
     path("queues/<slug:name>", queue_form.edit, name="queue-edit"),
     path("queues/<slug:name>/template", queue_template.template, name="queue-template"),
+    path("nodes", nodes.page, name="nodes"),
     path("teams/<slug:team>/volumes", volumes.volumes, name="team-volumes"),
     path("teams/<slug:team>/volumes/<slug:name>", volumes.volume, name="team-volume"),
     path("teams/<slug:team>/webhooks", webhooks.webhooks, name="team-webhooks"),

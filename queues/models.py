@@ -1,6 +1,7 @@
 """Queues: each belongs to a team, points at one cluster and holds one quota."""
 
 from django.db import models
+from django.db.models import Q
 from django.utils import timezone
 
 from accounts.models import Team, User
@@ -95,6 +96,29 @@ class AllowedObject(models.Model):
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name}"
+
+
+class ExcludedNode(models.Model):
+    """A node that new pods of Muster stay away from, as platform administrators decided. Those on it go on."""
+
+    cluster = models.CharField(max_length=40, help_text="an alias in CLUSTERS")
+    name = models.CharField(max_length=253)
+    reason = models.CharField(max_length=500)
+    excluded_at = models.DateTimeField(default=timezone.now, editable=False)
+    excluded_by = models.ForeignKey(User, models.SET_NULL, null=True, related_name="+")
+    readmitted_at = models.DateTimeField(null=True)
+    readmitted_by = models.ForeignKey(User, models.SET_NULL, null=True, related_name="+")
+
+    class Meta:
+        ordering = ["cluster", "name", "-id"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["cluster", "name"], condition=Q(readmitted_at=None), name="node_excluded_once"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.cluster}/{self.name}"
 
 
 class Ceiling(models.Model):

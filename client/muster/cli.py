@@ -21,6 +21,7 @@ from muster.commands import (
     login,
     logs,
     metrics,
+    nodes,
     parts,
     queues,
     servers,
@@ -96,7 +97,8 @@ for command in (
     control.cancel, control.suspend, control.resume, control.resubmit, control.delete_log,
     parts.attempts, parts.ranks, parts.replicas, parts.events, metrics.metrics,
     code.workspaces, code.diff, code.files, code.cat,
-    queues.queues, teams.teams, tokens.tokens, team_secrets.secrets, volumes.volumes, webhooks.webhooks, audit.audit,
+    queues.queues, teams.teams, tokens.tokens, team_secrets.secrets, volumes.volumes, webhooks.webhooks,
+    nodes.nodes, audit.audit,
     about.open_page, about.schema, about.version, completion.completion,
 ):  # fmt: skip
     cli.add_command(command)

@@ -24,6 +24,7 @@ from muster.http.port import AsyncPort, BlockingPort, async_sleep
 from muster.http.wire import Retry, Wire
 from muster.jobs.logs import Logs
 from muster.jobs.reading import Reading
+from muster.teams.nodes import Nodes
 from muster.teams.operations import Teams
 from muster.teams.secrets import TeamSecrets
 from muster.teams.volumes import Volumes
@@ -35,7 +36,7 @@ A = TypeVar("A", bound="AsyncClient")
 C = TypeVar("C", bound="Client")
 
 
-class Core(Sending, Logs, Reading, Teams, Webhooks, TeamSecrets, Volumes):
+class Core(Sending, Logs, Reading, Teams, Webhooks, TeamSecrets, Volumes, Nodes):
     """All operations, over a port."""
 
     async def close(self) -> None:
@@ -157,6 +158,11 @@ class Client:
     allow_object = blocking(Core.allow_object)
     forbid_object = blocking(Core.forbid_object)
     set_ceiling = blocking(Core.set_ceiling)
+
+    excluded_nodes = blocking(Core.excluded_nodes)
+    suspected_nodes = blocking(Core.suspected_nodes)
+    exclude_node = blocking(Core.exclude_node)
+    readmit_node = blocking(Core.readmit_node)
 
     volumes = blocking(Core.volumes)
     volume = blocking(Core.volume)

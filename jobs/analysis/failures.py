@@ -16,7 +16,7 @@ from jobs.logs.reader import LogSource, end_of_launcher
 from jobs.logs.reader import read as read_log
 from jobs.models import AttemptFailure, Job, JobEvent, Rank, RankState, Replica
 
-from . import tracebacks
+from . import blame, tracebacks
 from .judging import AttemptFacts, Failure, RankFacts, ReplicaFacts, first_own, judge
 from .last_words import LastOutput
 
@@ -96,14 +96,15 @@ def of_row(row: AttemptFailure, *, has_lines: bool = True) -> Failure:
         row.rank, row.replica, row.exit_code, row.signal, row.at, row.explanation,
         last_lines=list(row.last_lines) if has_lines else [], kind=row.kind, headline=row.headline,
         traceback=list(row.traceback) if has_lines else [], certainty=row.certainty, traceback_rank=row.traceback_rank,
-        has_stopped_others=row.has_stopped_others, after_end=row.after_end,
+        has_stopped_others=row.has_stopped_others, after_end=row.after_end, node=row.node,
     )  # fmt: skip
 
 
 def judged(job: Job, attempt: int, *, read: Reader) -> Failure | None:
     """Return the verdict on the current rows. Two queries, and one more if ranks failed."""
-    found = judge(facts(job, attempt), read=read)
-    return None if found is None else _storable(found)
+    known = facts(job, attempt)
+    found = judge(known, read=read)
+    return None if found is None else _storable(replace(found, node=blame.node_of(found, known)))
 
 
 def _storable(failure: Failure) -> Failure:
@@ -125,7 +126,8 @@ def facts(job: Job, attempt: int) -> AttemptFacts:
         message=_message(job) if is_newest else "",
         ranks=tuple(_rank(one, names, texts) for one in ranks),
         replicas=tuple(
-            ReplicaFacts(names[one.pk], one.state, one.reason, one.exit_code, one.signal, one.ended_at) for one in replicas
+            ReplicaFacts(names[one.pk], one.state, one.reason, one.exit_code, one.signal, one.ended_at, one.node)
+            for one in replicas
         ),
     )  # fmt: skip
 

@@ -62,6 +62,7 @@ class ReplicaFacts:
     exit_code: int | None = None
     signal: int | None = None
     ended_at: datetime | None = None
+    node: str = ""
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,7 @@ class Failure:
     traceback_rank: int | None = None
     has_stopped_others: bool = False  # ranks that ended after it were stopped by their launchers because of it
     after_end: bool = False  # it became this one by reports that came after the attempt had ended
+    node: str = ""  # that it blames (blame.py); empty for most
 
     @property
     def hint(self) -> str:

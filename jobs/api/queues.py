@@ -115,12 +115,12 @@ class QueueViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.Ge
 
     @extend_schema(request=NewQueue, responses={201: QueueSerializer})
     def create(self, request: Request) -> Response:
-        queue = services.make(by=_user(request), **_sent(NewQueue, request))
+        queue = services.make(by=_user(request), **sent_by(NewQueue, request))
         return self._queue(queue, 201)
 
     @extend_schema(request=QueueChange, responses=QueueSerializer)
     def partial_update(self, request: Request, name: str) -> Response:
-        queue, user, sent = self.get_object(), _user(request), _sent(QueueChange, request)
+        queue, user, sent = self.get_object(), _user(request), sent_by(QueueChange, request)
         require(user, Act.MANAGE, queue.team)
         if "defaults" in sent:
             sent["defaults"] = queue_defaults(queue, sent["defaults"])
@@ -172,7 +172,7 @@ class CeilingView(APIView):
     @extend_schema(operation_id="ceilings_update", request=CeilingChange, responses=CeilingSerializer)
     def put(self, request: Request, team: str, resource: str) -> Response:
         found = members.readable_team(_user(request), team)
-        row = services.set_ceiling(team=found, resource=resource, by=_user(request), **_sent(CeilingChange, request))
+        row = services.set_ceiling(team=found, resource=resource, by=_user(request), **sent_by(CeilingChange, request))
         return Response(_ceiling(found, resource, row.slots))
 
 
@@ -206,7 +206,7 @@ class AllowedView(APIView):
     @extend_schema(operation_id="allowed_create", request=NewAllowed, responses={201: AllowedSerializer})
     def post(self, request: Request, team: str) -> Response:
         found = members.readable_team(_user(request), team)
-        row = allowed.allow(team=found, by=_user(request), **_sent(NewAllowed, request))
+        row = allowed.allow(team=found, by=_user(request), **sent_by(NewAllowed, request))
         return Response(AllowedSerializer(row).data, status=201)
 
 
@@ -223,7 +223,7 @@ def _ceiling(team: Team, resource: str, slots: int | None) -> dict[str, Any]:
     return {"resource": resource, "slots": slots, "quota": services.quota_of(team, resource)}
 
 
-def _sent(serializer: type[serializers.Serializer[Any]], request: Request) -> dict[str, Any]:
+def sent_by(serializer: type[serializers.Serializer[Any]], request: Request) -> dict[str, Any]:
     body = serializer(data=request.data)
     body.is_valid(raise_exception=True)
     known = sorted(serializer().fields)

@@ -343,6 +343,10 @@ class ReplicaSerializer(serializers.ModelSerializer[Replica]):
     last_heard_at = serializers.DateTimeField(
         source="last_batch_at", allow_null=True, help_text="when its agent sent its last batch"
     )
+    topology = serializers.DictField(
+        child=serializers.CharField(), allow_null=True,
+        help_text="its node's values of the levels that its queue's template names; null: not looked up",
+    )  # fmt: skip
     is_silent = serializers.SerializerMethodField(
         help_text="running, but its agent has sent nothing for a minute: it is stopped, or cannot reach the control plane"
     )
@@ -354,7 +358,7 @@ class ReplicaSerializer(serializers.ModelSerializer[Replica]):
         model = Replica
         fields = (
             "attempt", "role", "index", "name", "node", "state", "reason", "exit_code", "signal", "ending", "started_at", "ended_at",
-            "unexpected_ranks", "last_heard_at", "is_silent", "nodes",
+            "unexpected_ranks", "last_heard_at", "is_silent", "nodes", "topology",
         )  # fmt: skip
         read_only_fields = fields
 

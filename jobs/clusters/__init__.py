@@ -4,7 +4,7 @@ An adapter holds no state of record: any process may call it, at any time, repea
 """
 
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -73,10 +73,13 @@ class Cluster(Protocol):
         read.
         """
 
-    def placement(self, roles: Sequence[Role], *, resource: str, node_slots: int) -> Placement:
+    def placement(
+        self, roles: Sequence[Role], *, resource: str, node_slots: int, excluded: Collection[str] = ()
+    ) -> Placement:
         """Return why the machines can never run these roles at once, and what may keep them from it today.
 
-        May query the cluster, briefly and at most once a minute. `resource` and `node_slots` as in a `Plan`.
+        May query the cluster, briefly and at most once a minute. `resource` and `node_slots` as in a `Plan`; `excluded`
+        are the names of nodes that none of them may use.
         """
 
     def open_attempts(self, namespace: str = "") -> list[AttemptRef]:
@@ -125,6 +128,17 @@ class Checked:
 
     state: str
     words: str = ""
+
+
+@runtime_checkable
+class HasNodes(Protocol):
+    """A cluster whose nodes have names and labels. Calls may query the cluster, briefly and at most once a minute."""
+
+    def node_labels(self, names: Collection[str]) -> Mapping[str, Mapping[str, str]]:
+        """Return the labels of those of these nodes that are known, by name."""
+
+    def has_node(self, name: str) -> bool | None:
+        """Return whether there is such a node; None if the nodes cannot be read."""
 
 
 @runtime_checkable

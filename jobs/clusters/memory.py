@@ -6,7 +6,7 @@ Replicas come up `start_seconds` after their creation and succeed `run_seconds` 
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
@@ -59,6 +59,13 @@ class MemoryCluster:
         self._changed: list[str] = []
         self.claims: dict[str, Claim] = {}  # that were made, by name; `bound` ones have storage
         self.bound: dict[str, str] = {}  # their capacities
+        self.nodes: dict[str, dict[str, str]] = {}  # labels by name; none: it does not say what nodes it has
+
+    def node_labels(self, names: Collection[str]) -> Mapping[str, Mapping[str, str]]:
+        return {name: labels for name, labels in self.nodes.items() if name in names}
+
+    def has_node(self, name: str) -> bool | None:
+        return name in self.nodes if self.nodes else None
 
     def see_claim(self, claim: Claim) -> ClaimSeen:
         self._answer()

@@ -41,7 +41,7 @@ def anew(row: Replica, now: datetime) -> dict[str, Any]:
     plain = row.name.removesuffix(f"-r{row.incarnation}")
     return {
         "incarnation": number, "replaced_at": now, "applied_at": None, "lines_before": _lines(row), "name": f"{plain}-r{number}",
-        "node": "", "batch_seq": 0, "last_batch_at": None, "unexpected_ranks": {}, "unexpected_lines": 0, "seen_version": 0, "seen_at": None, "state": ReplicaState.PENDING, "reason": "", "exit_code": None,
+        "node": "", "topology": None, "batch_seq": 0, "last_batch_at": None, "unexpected_ranks": {}, "unexpected_lines": 0, "seen_version": 0, "seen_at": None, "state": ReplicaState.PENDING, "reason": "", "exit_code": None,
         "signal": None, "started_at": None, "ended_at": None,
     }  # fmt: skip
 

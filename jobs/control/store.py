@@ -16,7 +16,8 @@ from common.db import db_connections
 from common.errors import LeaseLost, Refused
 from common.signals import doorbell
 from common.telemetry import measures
-from jobs import frameworks, history
+from jobs import clusters, frameworks, history
+from jobs.analysis import suspects
 from jobs.core import exits, lease, volumes
 from jobs.core.agent_identity import AgentIdentity
 from jobs.core.failure_kinds import Kind
@@ -29,6 +30,7 @@ from jobs.models import Attempt, AttemptFailure, Delivery, Job, JobEvent, Rank, 
 from jobs.submission import pods, storage, trust
 from jobs.webhooks import courier, outbox
 from jobs.webhooks.events import WebhookEvent
+from queues import excluded
 from queues.models import Queue
 from volumes.services import note_job_storage
 
@@ -39,6 +41,9 @@ log = logging.getLogger(__name__)
 
 HAS_REPORTS = "has_reports"  # of agents, which no visit has judged yet
 NAMESPACE = "attempt_namespace"  # of the newest attempt; None if it has no row
+AVOIDS = "It prefers other nodes than those that failed it before: "
+NEVER = "It stays away from nodes that administrators excluded: "
+MOST_NODES = 10  # that such a line names
 TROUBLE = "The cluster does not carry out a request, which is repeated: "
 
 
@@ -124,6 +129,7 @@ class DjangoStore:
             raise Refused(str(problems[0]))
         plan = replace(plan_of(job, held.view.attempt), namespace=held.namespace)
         if is_new:
+            _note_nodes(job, plan)
             return plan
         # replicas that existed before are not created again
         return replace(plan, wanted=frozenset(unconfirmed(held.view.places)))
@@ -173,28 +179,21 @@ def plan_of(job: Job, attempt: int) -> Plan:
         team=job.team.name, job=job.name, is_headless=bool(spec.headless_service), user=job.user.username, resource=job.queue.resource, node_slots=pods.node_slots(job),
         has_code=job.workspace_id is not None, incarnations=incarnations, docker_config=given.docker_config,
         **storage.mounts_of(job),
-        avoided_nodes=_blamed_nodes(job),
+        avoided_nodes=suspects.blamed_by(job.pk) if attempt > 1 else (),
+        excluded_nodes=excluded.names(job.queue.cluster) if clusters.backend(job.queue.cluster).MAKES_PODS else (),
         token_accounts=pods.token_accounts(job) if any(role.shape.service_account for role in roles) else frozenset(),
         secret_files={name: SecretFiles(files, paths[name]) for name, files in given.files.items()},
     )  # fmt: skip
 
 
-BLAMED = (Kind.HARDWARE, Kind.NODE_LOST)
-
-
-def _blamed_nodes(job: Job) -> tuple[str, ...]:
-    """Return the nodes whose hardware, or whose loss, ended an earlier attempt of the job."""
-    if job.attempt < 2:
-        return ()
-    verdicts = AttemptFailure.objects.filter(job=job, kind__in=BLAMED).exclude(replica="")
-    places = dict(verdicts.values_list("attempt", "replica"))
-    replicas = Replica.objects.filter(job=job, attempt__in=places).exclude(node="")
-    found = {
-        one.node
-        for one in replicas.only("node", "role", "index", "attempt")
-        if f"{one.role}-{one.index}" == places[one.attempt]
-    }
-    return tuple(sorted(found))
+def _note_nodes(job: Job, plan: Plan) -> None:
+    """Say which nodes the attempt keeps off, as the scheduler's own words about missing places do not."""
+    for words, nodes in ((AVOIDS, plan.avoided_nodes), (NEVER, plan.excluded_nodes)):
+        if nodes:
+            listed = ", ".join(nodes[:MOST_NODES]) + (
+                f" and {len(nodes) - MOST_NODES} more" * (len(nodes) > MOST_NODES)
+            )
+            history.note_once(job=job.pk, attempt=plan.attempt, about=words, message=listed)
 
 
 def _held(job: Job, namespace: str) -> Held:

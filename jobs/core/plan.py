@@ -177,7 +177,8 @@ class Plan:
     volumes: Mapping[str, str] = field(default_factory=dict)  # name to mount path, empty for the cluster's choice
     # Of those volumes that the team owns in Muster: the claim to mount, and where it is Muster's own, how it is made.
     claims: Mapping[str, "Claim"] = field(default_factory=dict)
-    avoided_nodes: tuple[str, ...] = ()  # that failed the job before
+    avoided_nodes: tuple[str, ...] = ()  # that failed the job before: others are preferred
+    excluded_nodes: tuple[str, ...] = ()  # that administrators excluded: never used
     job_claims: Mapping[str, "Claim"] = field(default_factory=dict)  # of the job's own: workspace and checkpoints
     start_from: "StartFrom | None" = None
     read_only: frozenset[str] = frozenset()  # names of volumes that are mounted without the right to write

@@ -142,6 +142,9 @@ class AttemptFailure(models.Model):
     after_end = models.BooleanField(
         default=False, db_default=False, help_text="it became this one by reports that came after the attempt's end"
     )
+    node = models.CharField(
+        max_length=253, blank=True, default="", db_default="", help_text="that it blames; empty for most"
+    )
     judged_at = models.DateTimeField()
 
     class Meta:
@@ -152,6 +155,7 @@ class AttemptFailure(models.Model):
         indexes = [
             models.Index("kind", "job", "attempt", name="failure_by_kind"),
             models.Index(fields=["launch"], condition=Q(launch__isnull=False), name="failure_by_launch"),
+            models.Index(fields=["judged_at"], condition=~Q(node=""), name="failure_blaming_a_node"),
         ]
 
 

@@ -32,6 +32,10 @@ class Replica(models.Model):
     lines_before = models.JSONField(default=dict, db_default={}, help_text="rank to lines that its earlier ones sent")
     name = models.CharField(max_length=80)
     node = models.CharField(max_length=253, blank=True)
+    topology = models.JSONField(
+        null=True,
+        help_text="the node's values of the labels that its queue's template names as levels; null: not looked up",
+    )
     state = models.CharField(max_length=10, choices=STATES, default=verdict.ReplicaState.PENDING)
     reason = models.TextField(blank=True)
     exit_code = models.IntegerField(null=True)

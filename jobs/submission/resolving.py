@@ -6,7 +6,6 @@ from typing import Any
 
 from django.conf import settings
 
-from common import faultpoints
 from common.errors import InvalidInput, InvalidSpec, Problem
 from credentials import services as credentials
 from credentials.models import Kind
@@ -16,6 +15,7 @@ from jobs.core import pod_fields, removal, restarts
 from jobs.core.plan import Role, slots_of
 from jobs.core.spec import JobSpec, parse
 from jobs.core.volumes import mounts
+from queues import excluded
 from queues.models import Queue
 from queues.resources import describe, fits
 from queues.shape import ReplicaShape
@@ -133,9 +133,10 @@ def _placement(roles: Sequence[Role], spec: JobSpec, queue: Queue) -> clusters.P
     """Return what no machine of the cluster could ever take; if the machines are unknown, nothing is a problem."""
     if not clusters.backend(queue.cluster).HAS_NODES:
         return clusters.Placement()
-    with faultpoints.around("cluster.placement"):
-        cluster = clusters.get(queue.cluster)
-        found = cluster.placement(roles, resource=queue.resource, node_slots=queue.gpus_per_node)
+    cluster = clusters.get(queue.cluster)
+    found = cluster.placement(
+        roles, resource=queue.resource, node_slots=queue.gpus_per_node, excluded=excluded.names(queue.cluster)
+    )
     problems = [found.problem] if found.problem else []
     problems += [
         problem

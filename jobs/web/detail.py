@@ -27,7 +27,7 @@ from .logs import opening_context
 from .metrics import ChartQuery, Zoom, drawn
 from .phases import bar, legs
 from .rank_map import RankMap, rank_map
-from .ranks import Matrix, matrix
+from .ranks import Matrix, landed, matrix
 from .responses import Context, HtmxRequest, Part, answer, named_part, readable_job, tell_address, whole
 
 EVENTS = 200
@@ -115,6 +115,7 @@ def ranks_context(request: HtmxRequest, *, job: Job) -> Context:
     is_alone = named_part(request, parts=PARTS) is not None  # then it includes the step in the page's head
     return {
         "grid": grid,
+        "landed": landed(job, attempt=attempt),
         "is_alone": is_alone,
         "as_list": as_list,
         "listed_before": max(0, start - LISTED) if start else None,

@@ -16,6 +16,7 @@ from jobs.core import exits, nodes
 from jobs.core.lifecycle import Phase
 from jobs.core.verdict import ASKED_FOR, ENDED, ReplicaState, RoleView
 from jobs.models import Job, JobEvent, Rank, RankState, Replica
+from jobs.submission import pods
 
 from . import appearance, concerns
 
@@ -219,6 +220,24 @@ def matrix(
     first = failures.first_failing_rank(job, attempt) if any(rank.state == RankState.FAILED for rank in ranks) else None
     grid = arrange(replicas, ranks, now=now, first=first, late=late)
     return replace(grid, roles={role.name: role for role in roles}, admitted_at=admitted)
+
+
+def landed(job: Job, *, attempt: int) -> list[str]:
+    """Return on which values of its template's levels an attempt runs, such as "example.org/rack: r1 (2 replicas), r2 (1)"."""
+    levels = list(dict.fromkeys(pods.document_of(job).get("topology", {}).values()))
+    if not levels:
+        return []  # of most jobs, without a query
+    values = Replica.objects.filter(job=job, attempt=attempt, topology__isnull=False).values_list("topology", flat=True)
+    known = [one for one in values if one]
+    counts = {level: Counter(one[level] for one in known if level in one) for level in levels}
+    return [f"{level}: {_counted(count)}" for level, count in counts.items() if count]
+
+
+def _counted(values: Counter[str]) -> str:
+    """Return "r1 (2 replicas), r2 (1)", the most frequent first."""
+    first, *others = values.most_common()
+    plural = "s" if first[1] != 1 else ""
+    return ", ".join([f"{first[0]} ({first[1]} replica{plural})", *(f"{value} ({count})" for value, count in others)])
 
 
 def arrange(

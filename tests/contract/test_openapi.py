@@ -29,7 +29,7 @@ from accounts import members
 from accounts.models import Membership, Role, Team, Token
 from credentials import services as secrets
 from jobs.ingest import apply
-from queues import allowed
+from queues import allowed, excluded
 from queues.models import Queue
 from tests.conftest import make_user
 from tests.support import packs, seed
@@ -100,6 +100,7 @@ def _filled() -> dict:
     real |= {"volume": "data", "unused_volume": "unused"}
     real["allowed"] = allowed.allow(team=team, by=root, cluster="local", kind="secret", name="train").pk
     real |= {"secret": "hub", "unused_secret": "unused"}
+    real["node"] = excluded.exclude(cluster="local", name="node-1", reason="Xid 79", by=root).pk
     real |= {"ended": ended.pk, "token": other.pk, "bot": bot.username, "code": code.pk, "path": "train.py"}
     return {"headers": {"Authorization": f"Bearer {text}"}, "real": real, "token": other.pk, "own": own.pk}
 
@@ -151,8 +152,8 @@ def test_valid_requests_are_answered_as_described(world, name):
     assert name in NEVER_TAKEN or any(status < 300 for status in seen), (name, sorted(set(seen)))
 
 
-# A random name and password never match a user.
-NEVER_TAKEN = {"POST /api/v1/login"}
+# A random name and password never match a user, and no cluster of this world has nodes.
+NEVER_TAKEN = {"POST /api/v1/login", "POST /api/v1/excluded-nodes"}
 # Objects that must exist, or match each other, for an operation to succeed.
 AT = {
     "/workspaces/{id}": {"id": "code"},
@@ -168,6 +169,7 @@ AT = {
     "DELETE /api/v1/teams/{team}/webhooks/{name}": {"name": "unused_hook"},
     "/secrets/{name}": {"name": "secret"},
     "/allowed/{id}": {"id": "allowed"},
+    "/excluded-nodes/{id}": {"id": "node"},
     "/queues/{name}/versions": {"name": "queue"},
     "/volumes/{name}": {"name": "volume"},
     "DELETE /api/v1/teams/{team}/volumes/{name}": {"name": "unused_volume"},

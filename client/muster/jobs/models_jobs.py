@@ -47,6 +47,7 @@ class Replica(Model):
     last_heard_at: datetime | None = moment()  # when its agent sent its last batch
     is_silent: bool = False  # it runs, but its agent has sent nothing for a minute
     ending: str = ""  # how it ended, as text
+    topology: dict[str, str] | None = None  # its node's values of the levels that its queue's template names
     raw: Json = unchanged()
 
 

@@ -111,10 +111,24 @@ class KubernetesCluster(ClusterView):
         )
         return client.run(reading, pod_logs.READ_SECONDS + LAST_SECONDS)
 
-    def placement(self, roles: Sequence[Role], *, resource: str, node_slots: int) -> Placement:
+    def placement(
+        self, roles: Sequence[Role], *, resource: str, node_slots: int, excluded: Collection[str] = ()
+    ) -> Placement:
         return sizes.placement(
-            roles, resource=resource, node_slots=node_slots, site=self.site, nodes=self._known_sizes()
+            roles,
+            resource=resource,
+            node_slots=node_slots,
+            site=self.site,
+            nodes=self._known_sizes(),
+            excluded=excluded,
         )
+
+    def node_labels(self, names: Collection[str]) -> Mapping[str, Mapping[str, str]]:
+        return {one.name: one.labels for one in self._known_sizes() if one.name in names}
+
+    def has_node(self, name: str) -> bool | None:
+        known = {one.name for one in self._known_sizes()}
+        return name in known if known else None
 
     def check(self, plan: Plan) -> Checked:
         return client.run(self._check(plan), CALL_SECONDS)
@@ -222,7 +236,8 @@ class KubernetesCluster(ClusterView):
 
     async def _ask_sizes(self) -> tuple[Size, ...]:
         fresh_enough = {"resourceVersion": "0"}  # served from the API server's cache
-        answer = await self.api.call("GET", "api/v1/nodes", params=fresh_enough, seconds=SIZES_CALL_SECONDS)
+        with faultpoints.around("cluster.placement"):
+            answer = await self.api.call("GET", "api/v1/nodes", params=fresh_enough, seconds=SIZES_CALL_SECONDS)
         return tuple(read_size(one) for one in answer.body.get("items") or ()) if answer.is_good else ()
 
     async def _look(self, ref: AttemptRef) -> tuple[AttemptObjects, float]:

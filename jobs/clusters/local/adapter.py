@@ -8,7 +8,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -147,7 +147,9 @@ class LocalCluster(Folders):
             place = folder / place_name(role, index, newest.get(place_name(role, index), 0))
             self._end(place, mark(ref.run, ref.number), grace_seconds)
 
-    def placement(self, roles: Sequence[Role], *, resource: str, node_slots: int) -> Placement:
+    def placement(
+        self, roles: Sequence[Role], *, resource: str, node_slots: int, excluded: Collection[str] = ()
+    ) -> Placement:
         there = len(self.inventory()) if resource == devices.RESOURCE else 0
         wanted = sum(role.replicas * role.slots for role in roles)
         if not there or wanted <= there:

@@ -108,6 +108,26 @@ def test_a_retry_goes_to_other_nodes_than_the_blamed_one_if_there_are_some(place
     until(lambda: set(nodes_of(place)) == {bad, *good})  # rather there than nowhere
 
 
+def test_no_replica_runs_on_an_excluded_node_whatever_its_template_wants(place):
+    cluster, (bad, good) = cluster_of(place, 8, 8)
+    wanted = [{"matchExpressions": [{"key": GROUP, "operator": "In", "values": [place.namespace]}]}] * 2
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": wanted}}}
+    asked = plan(2, processes=8, resource="gpu", node_slots=8, excluded_nodes=(bad,))
+    (role,) = asked.roles
+    launch(cluster, replace(asked, roles=(replace(role, shape=ReplicaShape(affinity=affinity)),)))
+    until(lambda: sorted(nodes_of(place)) == ["", good])
+    until(lambda: "node affinity" in str(list(place.pods().values())), "the other one waits")
+
+
+def test_a_cluster_says_which_nodes_it_has_and_with_which_labels(place):
+    cluster, (node,) = cluster_of(place, 8)
+    assert cluster.has_node(node) is None, "without the right to read nodes nobody knows"
+    let_see_nodes(place.admin, place.namespace)
+    cluster = place.cluster(NODE_SELECTOR={GROUP: place.namespace})
+    assert (cluster.has_node(node), cluster.has_node("nowhere")) == (True, False)
+    assert cluster.node_labels([node, "nowhere"])[node][GROUP] == place.namespace
+
+
 def test_replicas_share_a_level_of_the_topology(place):
     """Three nodes, two of them in one rack: a replica for each node of it, or the second one waits."""
     labels = {GROUP: place.namespace}

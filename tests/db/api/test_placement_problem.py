@@ -17,7 +17,7 @@ class Small:
     MOUNTS = HAS_NODES = SEPARATES = FINDS_BY_NAME = MAKES_PODS = True
     OPERATORS, shape = frozenset(), ReplicaShape(image="registry.example/train:1", limits={"memory": "8Gi"})
 
-    def placement(self, roles, *, resource: str, node_slots: int) -> Placement:
+    def placement(self, roles, *, resource: str, node_slots: int, excluded=()) -> Placement:
         (role,) = roles
         if role.shape.needs.get("memory") == "10Ti":
             return Placement(Problem("roles.worker.memory", "10Ti", "is more than any node has"))

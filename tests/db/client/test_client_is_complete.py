@@ -19,6 +19,7 @@ from muster.client import AsyncClient, Client
 from accounts.models import Membership, Role, Token
 from jobs.ingest import apply
 from jobs.models import Job
+from queues import excluded
 from tests.conftest import make_user
 from tests.contract import shape
 from tests.contract.test_release_before import BEFORE
@@ -59,6 +60,10 @@ CLIENT = {
     "GET /teams/{team}/volumes/{name}": ("volume", "volumes show"),
     "PATCH /teams/{team}/volumes/{name}": ("set_volume", "volumes set"),
     "DELETE /teams/{team}/volumes/{name}": ("delete_volume", "volumes delete"),
+    "GET /excluded-nodes": ("excluded_nodes", "nodes list"),
+    "POST /excluded-nodes": ("exclude_node", "nodes exclude"),
+    "DELETE /excluded-nodes/{id}": ("readmit_node", "nodes readmit"),
+    "GET /suspected-nodes": ("suspected_nodes", "nodes suspected"),
     "GET /teams/{team}/allowed": ("allowed_objects", "teams allowed"),
     "POST /teams/{team}/allowed": ("allow_object", "teams allow"),
     "DELETE /teams/{team}/allowed/{id}": ("forbid_object", "teams forbid"),
@@ -186,6 +191,7 @@ def test_every_operation_is_reached_by_a_verb(script, job, lab, people, tmp_path
     team_secrets(script, tmp_path)
     templates(script, tmp_path)
     volumes(script)
+    nodes(script)
     queues_and_the_rest(script)
     login_and_logout(script)
 
@@ -333,6 +339,17 @@ def templates(script, tmp_path):
     script.run("teams allow nlp secret muster-x --cluster local", exit_code=1)
     script.run(f"teams forbid nlp {number}")
     assert script.ids("teams allowed nlp") == []
+
+
+def nodes(script):
+    script.run("nodes exclude local gpu-3 --reason Xid", exit_code=1)  # processes of one machine have no nodes
+    excluded.exclude(cluster="local", name="gpu-3", reason="Xid 79", by=None)
+    assert script.ids("nodes list") == ["gpu-3"]
+    assert script.run("nodes list").count("Xid 79") == 1
+    assert script.ids("nodes suspected") == []
+    script.run("nodes readmit local gpu-3")
+    script.run("nodes readmit local gpu-3", exit_code=1)
+    assert script.ids("nodes list") == []
 
 
 def volumes(script):

@@ -24,8 +24,8 @@ from credentials import services as credentials
 from credentials.models import TeamSecret
 from jobs.ingest import apply
 from jobs.models import Job, Webhook
-from queues import allowed
-from queues.models import AllowedObject, Queue
+from queues import allowed, excluded
+from queues.models import AllowedObject, ExcludedNode, Queue
 from tests.conftest import People, make_user
 from tests.support import packs, seed
 from tests.support.builders import Lab, batch, identity, log_item
@@ -66,6 +66,7 @@ SUBMIT = let_in("member admin root", SUBMITTING, viewer=403, stranger=422)  # 42
 UPLOAD = let_in("member admin stranger", SUBMITTING, viewer=403, root=422)  # to one's own team; root must name the team
 MANAGE = let_in("admin root", MANAGING, viewer=403, member=403, stranger=404)
 AUDIT = let_in("admin stranger root", MANAGING, viewer=403, member=403)  # administrators, each for their own teams
+NODES = let_in("", MANAGING, viewer=403, member=403, admin=403, stranger=403, root=422)  # 422: this cluster has none
 PLATFORM = let_in("root", MANAGING, viewer=403, member=403, admin=403, stranger=403)
 CEILING = let_in("root", MANAGING, viewer=403, member=403, admin=403, stranger=404)
 
@@ -123,6 +124,7 @@ TABLE: dict[str, Route] = {
     "account/tokens": route(PAGE, GET=ANY, POST=ANY, kind=FORM, body="name=x&scope=read&expires_in_days=7"),
     "account/tokens/{pk}/revoke": route(PAGE, POST=HIS, at="account/tokens/{token}/revoke"),
     "audit": route(PAGE, GET=PLATFORM),
+    "nodes": route(PAGE, GET=PLATFORM, POST=NODES, kind=FORM, body="act=exclude&cluster=local&name=node-7&reason=Xid"),
     "people": route(PAGE, GET=PLATFORM, POST=PLATFORM, kind=FORM, body="act=activate&username=teammate&password=wrong"),
     "make-queue": route(PAGE, GET=PLATFORM, POST=PLATFORM, kind=FORM,
                         body="name=more&team=nlp&cluster=local&resource=cpu&slots=2&gpus_per_node=0&is_open=on"),
@@ -176,6 +178,9 @@ TABLE: dict[str, Route] = {
     "api/v1/queues/{name}/versions": route(API, GET=READ),
     "api/v1/teams/{team}/allowed": route(API, GET=READ, POST=CEILING, body={"cluster": "local", "kind": "secret", "name": "more"}),
     "api/v1/teams/{team}/allowed/{pk}": route(API, DELETE=CEILING, at="api/v1/teams/{team}/allowed/{allowed}"),
+    "api/v1/excluded-nodes": route(API, GET=PLATFORM, POST=NODES, body={"cluster": "local", "name": "node-7", "reason": "Xid 79"}),
+    "api/v1/excluded-nodes/{pk}": route(API, DELETE=PLATFORM, at="api/v1/excluded-nodes/{node}"),
+    "api/v1/suspected-nodes": route(API, GET=PLATFORM),
     "api/v1/teams/{team}/secrets": route(API, GET=READ, POST=MANAGE, body={"name": "more", "values": {"A": "b"}}),
     "api/v1/teams/{team}/secrets/{name}": route(API, GET=READ, PATCH=MANAGE, DELETE=MANAGE, body={"values": {"A": "c"}}, at="api/v1/teams/{team}/secrets/{hook}"),
     "api/v1/teams/{team}/webhooks": route(API, GET=READ, POST=MANAGE, body={"name": "more", "url": "https://93.184.216.34/", "events": ["end"]}),
@@ -261,6 +266,7 @@ class AccessFixture:
         members.make_service_account(team=team, name="bot", role=Role.MEMBER, by=self.people.admin)
         credentials.create(team=team, by=self.people.admin, name=SECRET, kind="env", values={"A": "b"})
         self.allowed = allowed.allow(team=team, by=self.people.admin, cluster="local", kind="secret", name="train")
+        self.node = excluded.exclude(cluster="local", name="node-1", reason="Xid 79", by=self.people.admin)
         volumes.create(team=team, by=self.people.admin, name="zebra", cluster="local", size="1Gi")
         self.delivery = seed.webhook(team, name=SECRET).deliveries.first()
         self.kept = Token.issue(self.people.owner, SECRET)[0]
@@ -296,6 +302,7 @@ class AccessFixture:
         tokens = Token.objects.order_by("pk").values_list("pk", "revoked_at", "scope")
         hooks = Webhook.objects.order_by("pk").values_list("pk", "all_jobs", "sealed_secret", "deliveries__next_try_at")
         shared = Volume.objects.order_by("pk").values_list("pk", "size", "removal_asked_at")
+        nodes = ExcludedNode.objects.order_by("pk").values_list("pk", "readmitted_at")
         lists = AllowedObject.objects.order_by("pk").values_list("pk", "name")
         secrets = TeamSecret.objects.order_by("pk").values_list("pk", "version")
         return [
@@ -307,6 +314,7 @@ class AccessFixture:
             *hooks,
             *secrets,
             *lists,
+            *nodes,
             *shared,
             Workspace.objects.count(),
             Team.objects.count(),
@@ -322,6 +330,7 @@ def address(pattern: str, world: AccessFixture) -> str:
         hook=SECRET,
         delivery=world.delivery.pk,
         allowed=world.allowed.pk,
+        node=world.node.pk,
         volume="zebra",
         team="nlp",
         name="default",

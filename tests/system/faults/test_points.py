@@ -19,7 +19,8 @@ from tests.system.faults.test_cleaning import COLLECTING, FORGETTING, GARBAGE, P
 ROOT = Path(__file__).resolve().parents[3]
 # Points with cells of their own, passed only if a job fails (tests/db/control/test_judgement.py), a visit is slow, an agent
 # is dead, an elastic job lost a replica, replicas are pods (tests/cluster/api/test_rows.py), or the release before wrote no
-# row of an attempt (tests/db/control/test_attempts.py), or a volume is deleted (tests/db/volumes/test_volumes.py).
+# row of an attempt (tests/db/control/test_attempts.py), a volume is deleted (tests/db/volumes/test_volumes.py), or a
+# template names levels (tests/db/control/test_topology.py).
 SPECIAL = (
     "store.renew",
     "local.drain",
@@ -28,6 +29,7 @@ SPECIAL = (
     "watcher.rows",
     "failures.",
     "attempts.",
+    "topology.",
 )
 # Logs of pods are read only where there are pods (tests/cluster/node/test_unreachable.py); placement is checked before a
 # job is created.

@@ -1,5 +1,7 @@
 """A shape that no node could ever take is refused with the nearest shape that fits; every other shape passes."""
 
+from dataclasses import replace
+
 import pytest
 
 from jobs import frameworks
@@ -186,3 +188,23 @@ def test_two_resources_that_no_single_node_has_together_are_refused():
 )
 def test_malformed_nodes_have_no_resources(absurd):
     assert not read_size(absurd).has("cpu", "1")
+
+
+def without(*names: str, sizes, **asked) -> tuple[str, ...]:
+    role = worker(8, **asked)
+    found = placement([role], resource="gpu", node_slots=8, site=site_of(), nodes=sizes, excluded=names)
+    assert found.problem is None, "an excluded node may be readmitted"
+    return found.warnings
+
+
+def test_a_job_that_fits_only_on_excluded_nodes_is_warned():
+    sizes = [replace(LARGE, name=f"gpu-{number}") for number in range(5)]
+    assert without("gpu-1", sizes=sizes, nodes=4) == ()
+    assert without("gpu-1", "other", sizes=sizes, nodes=5) == (
+        "without node gpu-1, which administrators excluded, it does not fit: "
+        "needs 5 nodes with 8 nvidia.com/gpu each, and the cluster has 4; lower nodes to 4",
+    )
+    (all_of_them,) = without(*(one.name for one in sizes), sizes=sizes)
+    assert all_of_them == (
+        "without nodes gpu-0, gpu-1, gpu-2 and 2 more, which administrators excluded, it does not fit"
+    )

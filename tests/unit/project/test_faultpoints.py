@@ -63,7 +63,6 @@ OUTSIDE = frozenset(
         ("cluster", "observe"),
         ("cluster", "delete"),
         ("cluster", "read_log"),
-        ("cluster", "placement"),
         ("api", "call"),
         ("_api", "call"),
         ("_api", "lines"),

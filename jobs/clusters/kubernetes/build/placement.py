@@ -29,6 +29,8 @@ def of_attempt(plan: Plan, role: Role, site: Site) -> Manifest:
         spec["affinity"] = _joined(spec.get("affinity", {}), _away_from(plan.avoided_nodes))
     if role.shape.affinity:
         spec["affinity"] = _joined(spec.get("affinity", {}), role.shape.affinity)
+    if plan.excluded_nodes:
+        spec["affinity"] = _without(spec.get("affinity", {}), plan.excluded_nodes)
     return spec
 
 
@@ -45,8 +47,21 @@ def _topology(plan: Plan, wanted: Mapping[str, str]) -> Manifest:
 
 def _away_from(nodes: tuple[str, ...]) -> Manifest:
     """Return an affinity that prefers other nodes: where there are no others, the job is better tried there than not at all."""
-    others = {"matchExpressions": [{"key": NODE, "operator": "NotIn", "values": list(nodes)}]}
+    others = {"matchFields": _others_than(nodes)}
     return {"nodeAffinity": {PREFERRED: [{"weight": MOST_WEIGHT, "preference": others}]}}
+
+
+def _without(affinity: Mapping[str, Any], nodes: tuple[str, ...]) -> Manifest:
+    """Return the affinity with these nodes ruled out. Of its terms any one may match, so each has to rule them out."""
+    of_nodes = dict(affinity.get("nodeAffinity") or {})
+    terms = (of_nodes.get(REQUIRED) or {}).get("nodeSelectorTerms") or [{}]
+    terms = [{**term, "matchFields": [*term.get("matchFields", []), *_others_than(nodes)]} for term in terms]
+    return {**affinity, "nodeAffinity": {**of_nodes, REQUIRED: {"nodeSelectorTerms": terms}}}
+
+
+def _others_than(nodes: tuple[str, ...]) -> list[Manifest]:
+    """Return requirements that all have to hold. By name, as pods report it: a node's label `hostname` may differ from it."""
+    return [{"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in nodes]
 
 
 def of_shape(shape: ReplicaShape) -> Manifest:

@@ -4,7 +4,7 @@ Refuses only what surely never fits. Cordoned or tainted nodes count, since that
 selector do not.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from ..api.objects import get
 from ..build.manifests import devices_of
 from ..build.site import Site
 
+SHOWN_NODES = 3
 KEPT_AWAY = ("NoSchedule", "NoExecute")  # effects of taints
 
 
@@ -29,6 +30,7 @@ class Size:
     amounts: Mapping[str, str]
     labels: Mapping[str, str]
     taints: tuple[Mapping[str, str], ...] = ()
+    name: str = ""
 
     def has(self, name: str, amount: str) -> bool:
         return read(self.amounts.get(name, "0")) >= read(amount)
@@ -75,14 +77,22 @@ def read_size(thing: Any) -> Size:
     found = (_texts(one) for one in (taints if isinstance(taints, list) else []))
     return Size(
         _texts(get(thing, "status", "allocatable")), _texts(get(thing, "metadata", "labels")),
-        tuple(one for one in found if one.get("effect") in KEPT_AWAY),
+        tuple(one for one in found if one.get("effect") in KEPT_AWAY), str(get(thing, "metadata", "name") or ""),
     )  # fmt: skip
 
 
-def placement(roles: Sequence[Role], *, resource: str, node_slots: int, site: Site, nodes: Iterable[Size]) -> Placement:
+def placement(
+    roles: Sequence[Role],
+    *,
+    resource: str,
+    node_slots: int,
+    site: Site,
+    nodes: Iterable[Size],
+    excluded: Collection[str] = (),
+) -> Placement:
     """Return the first reason why the nodes can never take these roles at once, and what keeps them from it today.
 
-    Nothing if no nodes are known.
+    Nothing if no nodes are known. `excluded` names nodes that administrators excluded, which they may readmit.
     """
     for role in roles:
         for key, (wanted, given) in conflicts(site.shape, role.shape).items():
@@ -91,7 +101,27 @@ def placement(roles: Sequence[Role], *, resource: str, node_slots: int, site: Si
     known = list(nodes)
     if not known or site.more_nodes:
         return Placement()
-    needs = [_need(role, resource, node_slots, site=site, nodes=known) for role in roles]
+    found = _of_nodes(roles, known, resource=resource, node_slots=node_slots, site=site)
+    rest = [node for node in known if node.name not in excluded]
+    if found.problem or len(rest) == len(known):
+        return found
+    today = _of_nodes(roles, rest, resource=resource, node_slots=node_slots, site=site)
+    out = sorted(node.name for node in known if node.name in excluded)
+    if not rest or today.problem:
+        why = f": {today.problem.message}" if today.problem else ""
+        return Placement(warnings=(f"without {_listed(out)}, which administrators excluded, it does not fit{why}",))
+    return today
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return "node a", "nodes a and b", or "nodes a, b and 3 more"."""
+    shown = list(names[:SHOWN_NODES]) + ([f"{len(names) - SHOWN_NODES} more"] if len(names) > SHOWN_NODES else [])
+    words = " and ".join(filter(None, (", ".join(shown[:-1]), shown[-1])))
+    return f"{'node' if len(names) == 1 else 'nodes'} {words}"
+
+
+def _of_nodes(roles: Sequence[Role], nodes: list[Size], *, resource: str, node_slots: int, site: Site) -> Placement:
+    needs = [_need(role, resource, node_slots, site=site, nodes=nodes) for role in roles]
     problems = (
         *(_problem_alone(need) for need in needs if need.nodes),
         *_problems_together([n for n in needs if n.nodes]),

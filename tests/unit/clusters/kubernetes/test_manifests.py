@@ -131,6 +131,7 @@ def pod(plan: Plan, index: int = 1, site: Site = SITE, role: int = 0) -> manifes
         ("pod-with-a-template", lambda: pod(with_a_template(), site=GPUS)),
         ("pod-with-job-storage", lambda: pod(with_job_storage())),
         ("pod-away-from-a-node", lambda: pod(a_plan(avoided_nodes=("node-7",)))),
+        ("pod-off-excluded-nodes", lambda: pod(a_plan(excluded_nodes=("node-7", "node-8")))),
         ("pod-on-the-rack-of-the-others", lambda: pod(a_plan(roles=(ON_A_RACK,)))),
         ("pod-that-begins-from-a-job", lambda: pod(a_plan(start_from=StartFrom("41-fedcba", 3000)), site=FULL)),
         ("claim-of-a-job", lambda: manifests.claim(with_job_storage().job_claims["workspace"])),
