@@ -35,7 +35,7 @@ from workspaces.models import Workspace
 from workspaces.services import hold
 
 from .control import job_secrets, scheduler
-from .submission import command_words, resolving, trust
+from .submission import command_words, resolving, storage, trust
 from .submission.resolving import Resolved
 
 KEY_FIELD = "Idempotency-Key"
@@ -112,6 +112,7 @@ def preview(*, user: User, queue: Queue, sent: Mapping[str, Any], workspace: Wor
         *resolving.changes(spec, sent),
         *resolving.notes(queue, spec),
         *found.placement.warnings,
+        *storage.warnings(queue, spec, roles),
     )
     wait_reason = _wait_reason(queue, spec, roles)
     return Preview(queue, spec, resolving.with_cluster(roles, queue), asked, wait_reason, notes)

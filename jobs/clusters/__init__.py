@@ -163,7 +163,13 @@ class Claims(Protocol):
         """Ask for the deletion of a claim of Muster's own with its data; called again until it returns True."""
 
     def storage_classes(self) -> dict[str, str] | None:
-        """Return the names of its storage classes with their provisioners; None where it has none, or does not say."""
+        """Return the names of its storage classes with their provisioners; None where it has none, or does not say.
+
+        The provisioner of the default class is there once more under "".
+        """
+
+    def try_claim(self, claim: Claim) -> str:
+        """Return why it would not make this claim today, such as a quota, in its words; empty where it would."""
 
 
 def room_of(alias: str) -> Room | None:

@@ -59,6 +59,8 @@ class MemoryCluster:
         self._changed: list[str] = []
         self.claims: dict[str, Claim] = {}  # that were made, by name; `bound` ones have storage
         self.bound: dict[str, str] = {}  # their capacities
+        self.classes: dict[str, str] | None = {"": "memory", "shared": "memory"}
+        self.no_claims = ""  # why claims are not made
         self.nodes: dict[str, dict[str, str]] = {}  # labels by name; none: it does not say what nodes it has
 
     def node_labels(self, names: Collection[str]) -> Mapping[str, Mapping[str, str]]:
@@ -83,8 +85,12 @@ class MemoryCluster:
         self.bound.pop(claim.name, None)
         return self.claims.pop(claim.name, None) is None  # it is gone at the next look
 
-    def storage_classes(self) -> dict[str, str]:
-        return {"shared": "memory"}
+    def storage_classes(self) -> dict[str, str] | None:
+        return self.classes
+
+    def try_claim(self, claim: Claim) -> str:
+        self._answer()
+        return self.no_claims
 
     def apply(self, plan: Plan) -> None:
         self._answer()

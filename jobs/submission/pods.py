@@ -16,6 +16,9 @@ from jobs.models import Job
 from queues import allowed, templates
 from queues.models import AllowedObject, Queue
 from queues.shape import ReplicaShape
+from volumes.models import AccessMode
+
+from . import claims
 
 Layer = Callable[[Role], ReplicaShape]
 
@@ -70,6 +73,11 @@ def checked(queue: Queue, document: Any, *, by: User | None) -> dict[str, Any]:
         raise InvalidInput(*problems)
     wanted = [(one.path, one.kind, one.name) for one in pod_rights.named(found)]
     problems += allowed.problems(wanted, team=queue.team, cluster=queue.cluster)
+    problems += [
+        Problem(f"storage.{kind}.storage_class", one.storage_class or None, words)
+        for kind, one in pod_template.storage(found, slots=1).items()
+        if (words := claims.complaint(queue.cluster, one.storage_class, access_mode=AccessMode.RWX))
+    ]
     if by is not None and not is_platform_admin(by):
         # What a platform administrator has put there may stay, as it is, also at another place of its list.
         there = [(_unnumbered(path), value) for path, value in pod_rights.privileges(queue.template).items()]

@@ -7,16 +7,16 @@ from django.conf import settings
 
 from common.errors import InvalidInput, Problem, Refused
 from jobs import clusters
-from jobs.clusters import Claims
 from jobs.core import pod_template
 from jobs.core import volumes as entries
-from jobs.core.plan import Claim, Role, StartFrom
+from jobs.core.plan import Claim, Role, StartFrom, slots_of
 from jobs.core.spec import JobSpec
 from jobs.models import Job
 from queues.models import Queue
 from volumes import services as volumes
-from volumes.models import AccessMode, JobStorage, Volume
+from volumes.models import AccessMode, JobStorage, State, Volume
 
+from . import claims
 from .pods import document_of
 
 
@@ -98,6 +98,22 @@ def mounts_of(job: Job) -> dict[str, Any]:
     }
 
 
+def warnings(queue: Queue, spec: JobSpec, roles: Iterable[Role]) -> list[str]:
+    """Return what may keep the claims that the job is the first to need from being made and mounted. Asks the cluster."""
+    if not clusters.backend(queue.cluster).MAKES_PODS:
+        return []
+    rows = volumes.named([*entries.mounts(spec.volumes)], team=queue.team)
+    wanted = {
+        f"volume {name}": claim_of(row) for name, row in rows.items() if row.state == State.UNUSED and not row.claim
+    }
+    slots, replicas = slots_of(roles), sum(role.replicas for role in roles)
+    for kind, one in pod_template.storage(queue.template, slots=slots).items():
+        storage = JobStorage(run="0-plan", kind=kind, size=one.size, storage_class=one.storage_class)
+        name = storage.claim_name
+        wanted[kind] = Claim(name, one.size, one.storage_class, AccessMode.RWX, kind, queue.team.name, "0-plan", "plan")
+    return claims.warnings(queue.cluster, wanted, replicas=replicas)
+
+
 def wanted_of(job: Job) -> list[JobStorage]:
     """Return the claims of the job's own that its queue's template asks for."""
     document = document_of(job)
@@ -139,12 +155,9 @@ def check(values: Mapping[str, Any], *, cluster: str) -> None:
     path = values.get("mount_path")
     if path and (complaint := entries.path_complaint(path)):
         problems.append(Problem("mount_path", path, complaint))
-    wanted = values.get("storage_class")
-    if wanted and backend.MAKES_PODS:
-        adapter = clusters.get(cluster)
-        known = adapter.storage_classes() if isinstance(adapter, Claims) else None
-        if known is not None and wanted not in known:
-            words = f"does not exist on cluster {cluster}; it has {', '.join(sorted(known)) or 'none'}"
-            problems.append(Problem("storage_class", wanted, words))
+    wanted, is_made = values.get("storage_class", ""), bool(values.get("size")) and not values.get("claim")
+    if is_made and "name" in values and backend.MAKES_PODS:
+        words = claims.complaint(cluster, wanted, access_mode=values.get("access_mode", AccessMode.RWX))
+        problems += [Problem("storage_class", wanted or None, words)] if words else []
     if problems:
         raise InvalidInput(*problems)

@@ -145,6 +145,9 @@ class KubernetesCluster(ClusterView):
     def storage_classes(self) -> dict[str, str] | None:
         return client.run(claims.classes(self.api), CALL_SECONDS)
 
+    def try_claim(self, claim: Claim) -> str:
+        return client.run(claims.attempt(self.api, self._home, claim), CALL_SECONDS)
+
     @property
     def _home(self) -> str:
         return f"api/v1/namespaces/{self.namespace}"

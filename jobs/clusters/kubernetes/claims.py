@@ -11,6 +11,7 @@ from .build import labels, manifests
 
 MERGE = "application/merge-patch+json"
 NO_RIGHT = "Muster's account may not {verb} claims; apply deploy/account.yaml of this release again"
+IS_DEFAULT = "storageclass.kubernetes.io/is-default-class"
 _STATES = {"Pending": "pending", "Bound": "bound", "Lost": "lost"}
 
 
@@ -27,6 +28,17 @@ async def ensure(api: Api, path: str, claim: Claim) -> None:
         there = await api.call("GET", f"{path}/persistentvolumeclaims/{claim.name}")
     if not _is_own(need(there, f"claim {claim.name}"), claim):
         raise Refused(f"claim {claim.name} exists and is not that of volume {claim.volume}; delete it")
+
+
+async def attempt(api: Api, path: str, claim: Claim) -> str:
+    """Return why the server would not create the claim now: it is asked to, and makes nothing (`dryRun`)."""
+    with faultpoints.around("kube.claim"):
+        answer = await api.call(
+            "POST", f"{path}/persistentvolumeclaims", body=manifests.claim(claim), params={"dryRun": "All"}
+        )
+    if answer.is_good or answer.is_there_already or answer.status not in (403, 422):
+        return ""
+    return NO_RIGHT.format(verb="create") if answer.lacks_right else answer.words
 
 
 async def see(api: Api, path: str, claim: Claim) -> ClaimSeen:
@@ -73,13 +85,19 @@ async def remove(api: Api, path: str, claim: Claim) -> bool:
 
 
 async def classes(api: Api) -> dict[str, str] | None:
-    """Return the cluster's storage classes with their provisioners; None where they cannot be read."""
+    """Return the cluster's storage classes with their provisioners, the default's also under ""; None if they cannot be read."""
     with faultpoints.around("kube.claim"):
         answer = await api.call("GET", "apis/storage.k8s.io/v1/storageclasses")
     if not answer.is_good:
         return None
     found = answer.body.get("items") or []
-    return {str(get(one, "metadata", "name")): str(get(one, "provisioner") or "") for one in found}
+    default = [one for one in found if (get(one, "metadata", "annotations") or {}).get(IS_DEFAULT) == "true"]
+    # Of several defaults the newest one counts, as in Kubernetes.
+    default.sort(key=lambda one: str(get(one, "metadata", "creationTimestamp")))
+    names = {str(get(one, "metadata", "name")): str(get(one, "provisioner") or "") for one in found}
+    if default:
+        names[""] = str(get(default[-1], "provisioner") or "")
+    return names
 
 
 def _is_own(body: object, claim: Claim) -> bool:

@@ -26,6 +26,9 @@ class Folders:
     def storage_classes(self) -> None:
         return None
 
+    def try_claim(self, claim: Claim) -> str:
+        return ""
+
     def start_folder(self, plan: Plan) -> str:
         """Return the folder with the checkpoints of the job that this one begins from; empty if there is none."""
         return str(self.root / "jobs" / plan.start_from.run / "shared" / "checkpoints") if plan.start_from else ""

@@ -39,6 +39,7 @@ def test_a_claim_is_made_with_the_first_job_bound_grown_and_deleted(place):
     assert CLASS in (cluster.storage_classes() or {})
     claim = Claim("muster-volume-nlp.datasets", "1Gi", CLASS, "ReadWriteMany", "datasets", "nlp")
     assert cluster.see_claim(claim) == ClaimSeen()
+    assert cluster.try_claim(claim) == "" and cluster.see_claim(claim) == ClaimSeen(), "asked, and nothing made"
     asked = replace(
         plan(2), volumes={"datasets": "/data"}, claims={"datasets": claim}, read_only=frozenset({"datasets"})
     )
@@ -69,3 +70,14 @@ def test_a_foreign_claim_of_that_name_is_neither_mounted_nor_deleted(place):
     assert place.pods() == {}
     assert cluster.remove_claim(claim) is True
     assert place.admin.get(place.path("persistentvolumeclaims", claim.name)).status_code == 200
+
+
+def test_a_quota_that_would_refuse_a_claim_says_so_before_it_is_made(place):
+    quota = {"metadata": {"name": "storage"}, "spec": {"hard": {"requests.storage": "10Gi"}}}
+    place.make("resourcequotas", quota)
+    until(lambda: place.admin.get(place.path("resourcequotas", "storage")).json().get("status", {}).get("hard"))
+    cluster, claim = place.cluster(), Claim("muster-volume-nlp.big", "5Gi", "", "ReadWriteMany", "big", "nlp")
+    assert cluster.try_claim(claim) == ""
+    words = cluster.try_claim(replace(claim, size="20Gi"))
+    assert "exceeded quota: storage" in words and "requests.storage=20Gi" in words
+    assert cluster.see_claim(claim) == ClaimSeen()

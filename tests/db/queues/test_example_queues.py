@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from muster.commands.queue_file import read_template
 
+from jobs.clusters import adapters
 from jobs.control.store import plan_of
 from jobs.submission import pods
 from jobs.submission.resolving import queue_defaults
@@ -36,6 +37,7 @@ def made(queue: Queue, file: Path, by, gpus: int) -> Queue:
     ],
 )
 def test_a_job_of_four_gpus_gets_its_part_of_a_node(lab, on_pods, people, name, gpus, cpu, memory, checkpoints):
+    adapters.get(on_pods.cluster).classes = {"": "nfs.csi.k8s.io", "fast-shared": "csi.weka.io"}
     lab.queue = made(on_pods, FOLDER / f"{name}.yaml", people.admin, gpus)
     plan = plan_of(lab.submit(nodes=1, nproc_per_node=4), 1)
     (role,) = plan.roles

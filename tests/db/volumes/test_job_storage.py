@@ -12,12 +12,13 @@ from jobs.control import volume_visits
 from jobs.control.store import plan_of
 from jobs.submission import pods
 from queues import services
+from volumes import services as volumes
 from volumes.models import JobStorage
 
 pytestmark = pytest.mark.django_db
 STORAGE = {
     "storage": {
-        "workspace": {"size_per_gpu": "10Gi"}, "checkpoints": {"size_per_gpu": "50Gi", "storage_class": "fast"},
+        "workspace": {"size_per_gpu": "10Gi"}, "checkpoints": {"size_per_gpu": "50Gi", "storage_class": "shared"},
     }
 }  # fmt: skip
 
@@ -46,7 +47,7 @@ def test_sizes_grow_with_the_job_s_gpus(stored):
     sizes = {kind: (one.size, one.storage_class, one.access_mode) for kind, one in plan.job_claims.items()}
     assert sizes == {
         "workspace": ("80Gi", "", "ReadWriteMany"),
-        "checkpoints": ("400Gi", "fast", "ReadWriteMany"),
+        "checkpoints": ("400Gi", "shared", "ReadWriteMany"),
     }
 
 
@@ -106,3 +107,43 @@ def test_what_is_no_storage(on_pods, people, storage, field):
     with pytest.raises(InvalidInput) as caught:
         pods.checked(on_pods, {"storage": storage}, by=people.admin)
     assert [one.field for one in caught.value.problems] == [field]
+
+
+def notes(lab, **more) -> list[str]:
+    sent = {"command": ["torchrun", "train.py"], "nodes": 1, "nproc_per_node": 2, **more}
+    return [one for one in jobs.preview(user=lab.user, queue=lab.queue, sent=sent).notes if one.startswith(("workspace: ", "checkpoints: ", "volume "))]  # fmt: skip
+
+
+def test_a_plan_says_what_may_keep_a_claim_from_being_made(stored):
+    assert notes(stored) == []
+    assert notes(stored, nodes=2) == [
+        "workspace: whether several nodes can mount a volume of the default storage class (memory) is not known here",
+        "checkpoints: whether several nodes can mount a volume of shared (memory) is not known here",
+    ]
+    stored.cluster.no_claims = 'exceeded quota: storage, requested: requests.storage=100Gi'  # fmt: skip
+    assert notes(stored) == [
+        f"{kind}: the cluster would not make its claim today: {stored.cluster.no_claims}"
+        for kind in ("workspace", "checkpoints")
+    ]
+    stored.cluster.classes = {"": "memory", "disks": "ebs.csi.aws.com"}
+    assert notes(stored)[1] == "checkpoints: storage class shared does not exist; the cluster has disks"
+    assert stored.submit().phase == "queued", "it may be there when the job runs"
+
+
+def test_the_claim_of_a_volume_that_is_there_is_not_asked_about(lab, on_pods, people):
+    row = volumes.create(team=on_pods.team, by=people.admin, name="data", cluster=on_pods.cluster, size="1Gi")
+    lab.queue = on_pods
+    adapters.get(on_pods.cluster).no_claims = "exceeded quota"
+    assert notes(lab, volumes=["data"]) == ["volume data: the cluster would not make its claim today: exceeded quota"]
+    volumes.record(row, state="bound", capacity="1Gi", message="", now=timezone.now())
+    assert notes(lab, volumes=["data"]) == []
+
+
+def test_a_class_whose_volumes_one_node_mounts_is_refused(on_pods, people):
+    adapters.get(on_pods.cluster).classes = {"disks": "ebs.csi.aws.com", "files": "efs.csi.aws.com"}
+    wanted = {"storage": {"workspace": {"size_per_gpu": "1Gi", "storage_class": "disks"}}}
+    with pytest.raises(InvalidInput, match="one node mounts; choose one that several nodes can mount, such as files"):
+        pods.checked(on_pods, wanted, by=people.admin)
+    wanted["storage"]["workspace"]["storage_class"] = "fast"
+    with pytest.raises(InvalidInput, match="does not exist; the cluster has disks, files"):
+        pods.checked(on_pods, wanted, by=people.admin)

@@ -206,7 +206,7 @@ def test_names_of_two_teams_do_not_meet(lab, volume, people, queue):
         ({"size": ""}, "size", "is missing; give a size such as 512Gi, or the name of an existing claim"),
         ({"cluster": "nope"}, "cluster", "must be one of local"),
         ({"access_mode": "RWX"}, "access_mode", "is not known; choose from ReadWriteMany, ReadOnlyMany, ReadWriteOnce"),
-        ({"storage_class": "fast"}, "storage_class", "does not exist on cluster local; it has shared"),
+        ({"storage_class": "fast"}, "storage_class", "does not exist; the cluster has shared"),
         ({"mount_path": "/dev/shm"}, "mount_path", "/dev/shm belongs to the image; choose another place, such as /data"),
         ({"mount_path": "/muster/agent"}, "mount_path", "/muster/agent belongs to the image; choose another place, such as /data"),
         ({"mount_path": "data"}, "mount_path", "needs an absolute path after the colon, without . and .. and without a second / beside the first"),
