@@ -21,7 +21,7 @@ from jobs.control.store import DjangoStore
 from jobs.core.lifecycle import Phase
 from jobs.models import Job
 from queues.models import Queue
-from rig.world import settle
+from rig.world import abandon, account_namespace, settle
 from tests.cluster.api.testbed import KIND
 from tests.cluster.conftest import REF, TOLERATIONS, NamespaceFixture, expected, plan, pod_name, run_all
 from tests.support.patience import until
@@ -45,7 +45,7 @@ class Move:
 
     def let_in(self) -> None:
         """Give the new namespace's account the old one's role."""
-        subject = {"kind": "ServiceAccount", "name": "muster", "namespace": self.new}
+        subject = {"kind": "ServiceAccount", "name": "muster", "namespace": account_namespace(self.new)}
         role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "muster"}
         thing = {"metadata": {"name": "muster-of-new"}, "subjects": [subject], "roleRef": role}
         assert self.place.admin.post(BINDINGS.format(self.old), json=thing).status_code == 201
@@ -65,7 +65,7 @@ def move(place: NamespaceFixture):
             "TOLERATIONS": TOLERATIONS, "agent": place.agent,
         } for name, path in kubeconfigs.items()
     })  # fmt: skip
-    place.admin.delete(f"/api/v1/namespaces/{new}")
+    abandon(place.admin, new)
 
 
 def answered(ask):
