@@ -103,7 +103,7 @@ def test_a_kubeconfig_of_the_release_before_goes_on_working_after_the_upgrade_un
     run_all(cluster, attempt=2)
 
     drop(before)
-    until(lambda: 'serviceaccount "muster" not found' in pod_with_account(before).text)
+    until(lambda: 'serviceaccount "muster" not found' in pod_with_account(before).json().get("message", ""))
     with client(before, before.kubeconfig) as earlier:
         until(lambda: earlier.get(before.path("pods")).status_code in (401, 403))
     end(new, attempt=2)
