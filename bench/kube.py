@@ -26,7 +26,7 @@ from jobs.clusters.kubernetes.build.site import Site
 from jobs.core.plan import Host, Index, Plan, Port, Role
 from queues.shape import ReplicaShape
 from rig.plane import ControlPlane
-from rig.world import NAMESPACE, fill
+from rig.world import NAMESPACE, fill, username
 
 from . import audit
 from .rig import Rig, rig
@@ -35,7 +35,7 @@ REPLICAS = int(os.environ.get("MUSTER_BENCH_REPLICAS", "1000"))  # fewer while o
 GPUS = 8
 TOLERATIONS = [{"key": "kwok.x-k8s.io/node", "operator": "Exists"}]
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
-USER = f"system:serviceaccount:{NAMESPACE}:muster"
+USER = username(NAMESPACE)
 PATIENCE_SECONDS = 600.0
 
 

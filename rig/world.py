@@ -1,5 +1,6 @@
 """Fill the control plane: simulated nodes, a namespace, and Muster's account."""
 
+import json
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -11,12 +12,11 @@ import yaml
 from .elsewhere import Elsewhere
 from .plane import ControlPlane
 
-NAMESPACE = "muster-jobs"
+NAMESPACE, SYSTEM = "muster-jobs", "muster-system"
 GPUS = 8
 DEPLOY = Path(__file__).resolve().parents[1] / "deploy"
-RBAC, REVIEW = "apis/rbac.authorization.k8s.io/v1", "authorization.k8s.io/v1"
-PATHS = {"ServiceAccount": "api/v1", "Role": RBAC, "RoleBinding": RBAC}
-PLURALS = {"ServiceAccount": "serviceaccounts", "Role": "roles", "RoleBinding": "rolebindings"}
+REVIEW = "authorization.k8s.io/v1"
+APPLY = {"Content-Type": "application/apply-patch+yaml"}
 
 
 def fill(plane: ControlPlane, *, nodes: int) -> Path:
@@ -30,30 +30,58 @@ def fill(plane: ControlPlane, *, nodes: int) -> Path:
 def settle(plane: ControlPlane | Elsewhere, namespace: str) -> Path:
     """Create a namespace and its account; return the account's kubeconfig."""
     with plane.client() as client:
-        first, *others = objects("account", namespace)
-        make_namespace(client, first)
-        for thing in others:
-            kind = thing["kind"]
-            _made(client.post(f"/{PATHS[kind]}/namespaces/{namespace}/{PLURALS[kind]}", json=thing))
-        _until_allowed(client, namespace, namespace=namespace, resource="pods", verb="create")
-        return plane.write_kubeconfig(f"muster-{namespace}", user={"token": issue_token(client, namespace)})
+        for thing in objects("account", namespace):
+            apply(client, thing)
+        _await_default_account(client, namespace)
+        await_right(client, username(namespace), namespace=namespace, resource="pods", verb="create")
+        token = issue_token(client, account_namespace(namespace))
+        return plane.write_kubeconfig(f"muster-{namespace}", user={"token": token})
+
+
+def abandon(client: httpx.Client, namespace: str) -> None:
+    """Delete a namespace and its account, without waiting until they are gone."""
+    for one in (namespace, account_namespace(namespace)):
+        client.delete(f"/api/v1/namespaces/{one}")
 
 
 def let_see_nodes(client: httpx.Client, namespace: str) -> None:
     """Grant the right that an installation can do without: deploy/nodes.yaml."""
     for thing in objects("nodes", namespace):
-        _made(client.post(f"/{RBAC}/{thing['kind'].lower()}s", json=thing))
-    _until_allowed(client, namespace, resource="nodes", verb="watch")
+        apply(client, thing)
+    await_right(client, username(namespace), resource="nodes", verb="watch")
 
 
-def _until_allowed(client: httpx.Client, account: str, **asked: str) -> None:
+def account_namespace(namespace: str) -> str:
+    """Return where the account of a namespace is: another one for each, so that no test has the rights of another."""
+    return f"{namespace.removesuffix('-jobs')}-system"
+
+
+def username(namespace: str) -> str:
+    """Return how the API server names the account of a namespace."""
+    return f"system:serviceaccount:{account_namespace(namespace)}:muster"
+
+
+def apply(client: httpx.Client, thing: dict[str, Any]) -> None:
+    """Create an object or change it, as `kubectl apply` does."""
+    kind, meta = f"{thing['kind'].lower()}s", thing["metadata"]
+    version = thing["apiVersion"]
+    root = f"/apis/{version}" if "/" in version else f"/api/{version}"
+    within = f"/namespaces/{meta['namespace']}" if "namespace" in meta else ""
+    how = {"fieldManager": "rig", "force": "true"}
+    _made(client.patch(f"{root}{within}/{kind}/{meta['name']}", params=how, headers=APPLY, content=json.dumps(thing)))
+
+
+def await_right(client: httpx.Client, user: str, **asked: str) -> None:
     """Wait for a permission: the server answers from its own cache of bindings, which may lag."""
-    user = {"user": f"system:serviceaccount:{account}:muster", "groups": [f"system:serviceaccounts:{account}"]}
-    body = {"apiVersion": REVIEW, "kind": "SubjectAccessReview", "spec": {**user, "resourceAttributes": asked}}
-    path = f"/apis/{REVIEW}/subjectaccessreviews"
-    _until(
-        lambda: _made(client.post(path, json=body))["status"]["allowed"], f"the account of {account} may not {asked}"
-    )
+    _until(lambda: is_allowed(client, user, **asked), f"{user} may not {asked}")
+
+
+def is_allowed(client: httpx.Client, user: str, **asked: str) -> bool:
+    """Whether the user, a service account, has the permission: `resource`, `verb`, `namespace` and more."""
+    groups = ["system:authenticated", "system:serviceaccounts", f"system:serviceaccounts:{user.split(':')[2]}"]
+    spec = {"user": user, "groups": groups, "resourceAttributes": asked}
+    body = {"apiVersion": REVIEW, "kind": "SubjectAccessReview", "spec": spec}
+    return bool(_made(client.post(f"/apis/{REVIEW}/subjectaccessreviews", json=body))["status"]["allowed"])
 
 
 def node(name: str, *, gpus: int = GPUS, labels: Mapping[str, str] | None = None) -> dict[str, Any]:
@@ -71,10 +99,9 @@ def node(name: str, *, gpus: int = GPUS, labels: Mapping[str, str] | None = None
     }
 
 
-def make_namespace(client: httpx.Client, thing: dict[str, Any]) -> None:
-    """Create a namespace and wait for its default account: without it no pod is admitted."""
-    name = _made(client.post("/api/v1/namespaces", json=thing))["metadata"]["name"]
-    path = f"/api/v1/namespaces/{name}/serviceaccounts/default"
+def _await_default_account(client: httpx.Client, namespace: str) -> None:
+    """Without its default account no pod is admitted to a new namespace."""
+    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/default"
     _until(lambda: client.get(path).status_code == 200, "the controllers do not answer")
 
 
@@ -86,12 +113,17 @@ def _until(is_so: Callable[[], bool], otherwise: str) -> None:
         time.sleep(0.1)
 
 
-def objects(file: str, namespace: str) -> list[dict[str, Any]]:
-    """Return the objects of a deploy file as users apply them, so that the tests prove these files."""
-    return list(yaml.safe_load_all((DEPLOY / f"{file}.yaml").read_text().replace(NAMESPACE, namespace)))
+def objects(file: str, namespace: str, *, system: str = "") -> list[dict[str, Any]]:
+    """Return the objects of a deploy file as users apply them, so that the tests prove these files.
+
+    `system`: the account's namespace, if it is not the namespace's own.
+    """
+    text = (DEPLOY / f"{file}.yaml").read_text().replace(NAMESPACE, namespace)
+    return list(yaml.safe_load_all(text.replace(SYSTEM, system or account_namespace(namespace))))
 
 
 def issue_token(client: httpx.Client, namespace: str) -> str:
+    """Return a token of the account `muster` that is in this namespace."""
     path = f"/api/v1/namespaces/{namespace}/serviceaccounts/muster/token"
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 86400}}
     return str(_made(client.post(path, json=body))["status"]["token"])

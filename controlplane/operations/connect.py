@@ -1,16 +1,17 @@
 """bin/connect: create a kubeconfig for Muster's account in a cluster, and the setting that names it.
 
 Runs with the permissions of the person who starts it, using the kubeconfig that `kubectl` uses: it requests a token for
-the account that deploy/account.yaml created, and changes nothing else.
+the account that deploy/account.yaml or the chart created, and changes nothing else.
 """
 
 import argparse
 import base64
+import contextlib
 import copy
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -18,7 +19,12 @@ from urllib.parse import unquote, urlsplit
 from kubernetes import client, config
 
 DAY_SECONDS = 86400
-ACCOUNT = "muster"
+ACCOUNT = "muster"  # also its role and its binding
+NAMESPACE = "muster-jobs"
+EARLIER = (
+    "{namespace}/muster is the account of an earlier release: pods of jobs could run with it. To use the one in a namespace"
+    " of its own, apply deploy/account.yaml of this release and run bin/connect again"
+)
 BACKEND = "jobs.clusters.kubernetes.KubernetesCluster"
 
 
@@ -39,7 +45,7 @@ def main(arguments: Sequence[str]) -> int:
 def connect(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the cluster's entry for MUSTER_CLUSTERS, after writing the kubeconfig."""
     api, configuration = _api(arguments.context)
-    token, until = _token(api, arguments.namespace, days=arguments.days)
+    token, until = _token_for(api, arguments.namespace, days=arguments.days)
     path = Path(arguments.kubeconfig or f"{arguments.name}.kubeconfig").absolute()
     write(path, kubeconfig(_cluster(configuration), token=token, namespace=arguments.namespace))
     print(f"{path} is valid until {until}; run bin/connect again to renew it", file=sys.stderr)
@@ -84,7 +90,7 @@ def _api(context: str) -> tuple[Any, Any]:
     asking = copy.deepcopy(configuration)
     asking.proxy = asking.proxy or client.Configuration(host=asking.host).proxy
     asking.proxy_headers = _proxy_headers(asking.proxy or "")
-    return client.CoreV1Api(client.ApiClient(asking)), configuration
+    return client.ApiClient(asking), configuration
 
 
 def _proxy_headers(proxy: str) -> dict[str, str] | None:
@@ -96,19 +102,57 @@ def _proxy_headers(proxy: str) -> dict[str, str] | None:
     return {"Proxy-Authorization": f"Basic {base64.b64encode(login.encode()).decode()}"}
 
 
-def _token(api: Any, namespace: str, *, days: int) -> tuple[str, str]:
+def _token_for(api: Any, namespace: str, *, days: int) -> tuple[str, str]:
+    """Return a token of the account that may work in the namespace, and until when it is valid."""
+    for place in _account_namespaces(api, namespace):
+        if found := _token(api, place, days=days):
+            if place == namespace:
+                print(EARLIER.format(namespace=namespace), file=sys.stderr)
+            return found
+    raise CanNotConnect(_no_account(namespace))
+
+
+def _account_namespaces(api: Any, namespace: str) -> list[str]:
+    """Return where accounts are that may work in the namespace. The last one is the namespace itself, if it is there."""
+    with _told(f"the cluster does not show RoleBinding {ACCOUNT} of namespace {namespace}, which names the account"):
+        binding = _found(client.RbacAuthorizationV1Api(api).read_namespaced_role_binding, ACCOUNT, namespace)
+    subjects = (binding and binding.subjects) or []
+    places = {one.namespace for one in subjects if (one.kind, one.name) == ("ServiceAccount", ACCOUNT)}
+    return sorted(places, key=lambda place: (place == namespace, place))
+
+
+def _token(api: Any, place: str, *, days: int) -> tuple[str, str] | None:
+    """Return a token of the account there and until when it is valid, or None if there is no such account."""
     body = {"spec": {"expirationSeconds": days * DAY_SECONDS}}
+    with _told(f"the cluster does not issue a token for {place}/{ACCOUNT}"):
+        made = _found(client.CoreV1Api(api).create_namespaced_service_account_token, ACCOUNT, place, body)
+    return made and (str(made.status.token), f"{made.status.expiration_timestamp:%Y-%m-%d %H:%M} UTC")
+
+
+def _found(ask: Callable[..., Any], *arguments: Any) -> Any:
+    """Return the answer, or None if the object that it asks for does not exist."""
     try:
-        status = api.create_namespaced_service_account_token(ACCOUNT, namespace, body).status
+        return ask(*arguments)
     except client.ApiException as error:
         if error.status == 404:
-            raise CanNotConnect(
-                f"there is no account {ACCOUNT} in namespace {namespace}: kubectl apply -f deploy/account.yaml"
-            ) from error
-        raise CanNotConnect(f"the cluster does not issue a token for {namespace}/{ACCOUNT}: {error.reason}") from error
+            return None
+        raise
+
+
+@contextlib.contextmanager
+def _told(refusal: str) -> Iterator[None]:
+    """Raise CanNotConnect for any error of a request."""
+    try:
+        yield
+    except client.ApiException as error:
+        raise CanNotConnect(f"{refusal}: {error.reason}") from error
     except Exception as error:  # urllib3's own errors, if the server is unreachable
         raise CanNotConnect(f"the cluster does not answer: {error}") from error
-    return str(status.token), f"{status.expiration_timestamp:%Y-%m-%d %H:%M} UTC"
+
+
+def _no_account(namespace: str) -> str:
+    other = "" if namespace == NAMESPACE else f" with {NAMESPACE} replaced by {namespace} throughout"
+    return f"there is no account {ACCOUNT} that may work in namespace {namespace}: kubectl apply -f deploy/account.yaml{other}"
 
 
 def _cluster(configuration: Any) -> dict[str, Any]:
@@ -132,8 +176,8 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--control-url", required=True, help="where pods reach Muster")
     parser.add_argument(
         "--namespace",
-        default="muster-jobs",
-        help="the namespace of deploy/account.yaml (default: muster-jobs)",
+        default=NAMESPACE,
+        help=f"the namespace of jobs in deploy/account.yaml (default: {NAMESPACE})",
     )
     parser.add_argument("--context", default="", help="the context of your kubeconfig (default: the current one)")
     parser.add_argument("--kubeconfig", default="", help="where to write Muster's (default: NAME.kubeconfig here)")

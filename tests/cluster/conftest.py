@@ -22,7 +22,7 @@ from rig import programs
 from rig.elsewhere import Elsewhere
 from rig.gate import Gate
 from rig.plane import ControlPlane
-from rig.world import fill, node, settle
+from rig.world import abandon, fill, node, settle
 from tests.support.machine import need
 from tests.support.patience import until
 
@@ -181,7 +181,7 @@ def place(plane: ControlPlane | Elsewhere, agent: Path) -> Iterator[NamespaceFix
         yield place
         for one in place.clusters:
             one.close()
-        admin.delete(f"/api/v1/namespaces/{namespace}")
+        abandon(admin, namespace)
         for one in place.nodes:
             admin.delete(f"/api/v1/nodes/{one}")
 

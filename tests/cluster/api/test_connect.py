@@ -1,5 +1,6 @@
 """Connecting Muster to a cluster with the commands of the README, up to a running job."""
 
+import base64
 import json
 import os
 import re
@@ -8,6 +9,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from rig.world import account_namespace, username
+from tests.cluster.api import account_before
 from tests.cluster.conftest import TOLERATIONS, end, run_all
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -19,6 +24,13 @@ def connect(place, folder: Path, *words: str, kubeconfig: Path | None = None) ->
     argv = [sys.executable, "-m", "controlplane.operations.connect", *WORDS, "--namespace", place.namespace, *words]
     env["PYTHONPATH"] = str(ROOT)
     return subprocess.run(argv, cwd=folder, env=env, capture_output=True, text=True, timeout=120, check=False)
+
+
+def user_of(kubeconfig: Path) -> str:
+    """Whom the kubeconfig's token names, as it says itself."""
+    token = json.loads(kubeconfig.read_text())["users"][0]["user"]["token"]
+    claims = token.split(".")[1]
+    return str(json.loads(base64.urlsafe_b64decode(claims + "=" * (-len(claims) % 4)))["sub"])
 
 
 def test_connect_prints_the_setting_of_a_cluster_that_runs_jobs(place, tmp_path):
@@ -42,11 +54,38 @@ def test_running_connect_again_renews_the_same_file(place, tmp_path):
     assert len(tokens) == 2
 
 
-def test_a_missing_account_is_reported_with_the_command_that_creates_it(place, tmp_path):
-    done = connect(place, tmp_path, "--namespace", "elsewhere")
+def test_the_account_outside_of_the_namespace_of_jobs_is_used(place, tmp_path):
+    done = connect(place, tmp_path)
+    assert user_of(tmp_path / "gpus.kubeconfig") == username(place.namespace)
+    assert "earlier release" not in done.stderr
+
+
+def test_where_only_the_account_of_an_earlier_release_exists_it_is_used_and_named(place, tmp_path):
+    namespace = f"{place.namespace}-before"
+    account_before.install(place.plane, place.admin, namespace)
+    done = connect(place, tmp_path, "--namespace", namespace)
+    assert done.returncode == 0, done.stderr
+    assert user_of(tmp_path / "gpus.kubeconfig") == account_before.username(namespace)
+    assert f"{namespace}/muster is the account of an earlier release" in done.stderr
+    place.admin.delete(f"/api/v1/namespaces/{namespace}")
+
+
+@pytest.mark.parametrize("is_bound", [True, False])
+def test_a_missing_account_is_reported_with_the_command_that_creates_it(place, tmp_path, is_bound):
+    namespace = place.namespace if is_bound else "elsewhere"
+    for one in (namespace, account_namespace(namespace)) if is_bound else ():
+        place.admin.delete(f"/api/v1/namespaces/{one}/serviceaccounts/muster").raise_for_status()
+    done = connect(place, tmp_path, "--namespace", namespace)
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
-    assert "kubectl apply -f deploy/account.yaml" in line
+    assert f"kubectl apply -f deploy/account.yaml with muster-jobs replaced by {namespace} throughout" in line
+
+
+def test_who_may_not_read_the_binding_is_told_in_one_line(place, tmp_path):
+    done = connect(place, tmp_path, kubeconfig=place.kubeconfig)
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert f"does not show RoleBinding muster of namespace {place.namespace}" in line and "Forbidden" in line
 
 
 def test_a_missing_kubeconfig_is_reported_in_one_line(place, tmp_path):

@@ -66,9 +66,7 @@ def test_a_server_error_does_not_fail_the_job(place, gate, gated, status):
     assert sorted(place.pods()) == names(10)
 
 
-DENIED = (
-    'is forbidden: User "system:serviceaccount:jobs:muster" cannot create resource in API group "" in the namespace'
-)
+DENIED = 'is forbidden: User "system:serviceaccount:muster-system:muster" cannot create resource in API group "" in the namespace'
 
 
 @pytest.mark.parametrize("kind", ["services", "configmaps", "secrets", "pods"])

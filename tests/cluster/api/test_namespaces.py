@@ -21,7 +21,7 @@ from jobs.control.store import DjangoStore
 from jobs.core.lifecycle import Phase
 from jobs.models import Job
 from queues.models import Queue
-from rig.world import settle
+from rig.world import abandon, account_namespace, settle
 from tests.cluster.api.testbed import KIND
 from tests.cluster.conftest import REF, TOLERATIONS, NamespaceFixture, expected, plan, pod_name, run_all
 from tests.support.patience import until
@@ -45,7 +45,7 @@ class Move:
 
     def let_in(self) -> None:
         """Give the new namespace's account the old one's role."""
-        subject = {"kind": "ServiceAccount", "name": "muster", "namespace": self.new}
+        subject = {"kind": "ServiceAccount", "name": "muster", "namespace": account_namespace(self.new)}
         role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "muster"}
         thing = {"metadata": {"name": "muster-of-new"}, "subjects": [subject], "roleRef": role}
         assert self.place.admin.post(BINDINGS.format(self.old), json=thing).status_code == 201
@@ -65,7 +65,7 @@ def move(place: NamespaceFixture):
             "TOLERATIONS": TOLERATIONS, "agent": place.agent,
         } for name, path in kubeconfigs.items()
     })  # fmt: skip
-    place.admin.delete(f"/api/v1/namespaces/{new}")
+    abandon(place.admin, new)
 
 
 def answered(ask):
@@ -86,7 +86,7 @@ def test_an_attempt_is_observed_and_ended_in_its_namespace_after_the_option_has_
     assert [one.state for one in seen.replicas] == ["running", "running"]
     assert [one.state for one in cluster.observe(REF, expected()).replicas] == ["absent", "absent"]
     until(lambda: answered(lambda: cluster.open_attempts(move.old)) == [ref])
-    assert cluster.open_attempts() == []
+    until(lambda: answered(cluster.open_attempts) == [])  # its watch may not have begun yet
     cluster.apply(plan(namespace=move.old))  # what is there stays
     assert {name: one["metadata"]["uid"] for name, one in move.there("pods", move.old).items()} == before
     again = plan(namespace=move.old, incarnations={("worker", 1): 1}, wanted=frozenset({("worker", 1)}))

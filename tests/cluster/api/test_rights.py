@@ -8,7 +8,7 @@ import pytest
 
 from common.errors import MusterError
 from rig.plane import ControlPlane
-from rig.world import fill, let_see_nodes, objects, settle
+from rig.world import fill, let_see_nodes, objects, settle, username
 from tests.cluster.api import test_claims, test_kubernetes, test_meshes, test_nodes, test_policies
 from tests.cluster.conftest import REF, NamespaceFixture, need_rig, run_all
 from tests.support import audit_log
@@ -17,7 +17,7 @@ from tests.support.patience import until
 
 NAMESPACE = f"rights-{os.getpid()}"
 WATCHED = ("pods", "services", "events", "nodes")
-USER = f"system:serviceaccount:{NAMESPACE}:muster"
+USER = username(NAMESPACE)
 
 
 @pytest.fixture(scope="module")

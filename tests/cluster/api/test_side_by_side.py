@@ -13,7 +13,7 @@ from jobs.control.store import DjangoStore
 from jobs.core.lifecycle import Phase
 from jobs.models import Job
 from queues.models import Queue
-from rig.world import settle
+from rig.world import abandon, settle
 from tests.cluster.conftest import TOLERATIONS
 from tests.support.patience import until
 
@@ -34,7 +34,7 @@ def both(place, settings, people, team):
     yield [Queue.objects.create(name=f"q{number}", team=team, cluster=name, nominal=8, resource="gpu", gpus_per_node=8)
            for number, name in enumerate(kubeconfigs)]  # fmt: skip
     place.clusters += [clusters.get(name) for name in kubeconfigs]
-    place.admin.delete(f"/api/v1/namespaces/{other}")
+    abandon(place.admin, other)
 
 
 def pods_in(place, namespace: str) -> list[str]:

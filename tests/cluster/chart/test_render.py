@@ -103,6 +103,15 @@ def test_the_account_has_the_rights_of_deploy_account_yaml_and_no_others(render)
     assert not [one for one in render("other-clusters") if one["kind"] == "ClusterRole"]
 
 
+def test_the_account_is_outside_of_the_namespaces_of_jobs(render):
+    """Whoever may create pods in its namespace could run one with it. deploy/account.yaml does as the chart does."""
+    deployed = list(yaml.safe_load_all((ROOT / "deploy/account.yaml").read_text()))
+    for found, home in ((render("ingress"), "muster"), (deployed, "muster-system")):
+        (binding,) = [one for one in found if (one["kind"], one["metadata"]["name"]) == ("RoleBinding", "muster")]
+        assert binding["metadata"]["namespace"] == "muster-jobs"
+        assert binding["subjects"][0] == {"kind": "ServiceAccount", "name": "muster", "namespace": home}
+
+
 def test_only_the_processes_that_reach_clusters_have_the_account(render):
     of = {}
     for one in render("try-out"):
