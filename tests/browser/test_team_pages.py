@@ -3,14 +3,18 @@
 import json
 
 import pytest
+from django.utils import timezone
 from playwright.sync_api import expect
 
 from accounts.models import Membership, Role
 from credentials.models import TeamSecret
 from jobs.clusters import adapters
+from jobs.models import AttemptFailure
 from queues import services
-from queues.models import Queue
+from queues.models import ExcludedNode, Queue
 from tests.browser.conftest import new_context, sign_in
+from tests.support import seed
+from tests.support.builders import Lab
 from tests.support.site import serve_many, settle
 from volumes.models import Volume
 
@@ -185,3 +189,34 @@ def test_of_two_administrators_the_second_sees_both_and_keeps_what_was_typed(pag
     expect(page.get_by_role("button", name="Save version 5")).to_be_visible()
     queue.refresh_from_db()
     assert (queue.defaults, queue.template["node"]) == ({"image": "ours:1"}, {"memory": "512Gi"})
+
+
+def test_a_node_that_fails_is_proposed_excluded_and_readmitted(page, queue, people):
+    people.owner.is_superuser = True
+    people.owner.save()
+    lab = Lab(queue, people.owner)
+    for number in (1, 2):
+        job = seed.failed(lab, name=f"train-{number}")
+        words = f"rank {number}: RuntimeError: CUDA error: uncorrectable ECC error encountered"
+        said = {
+            "kind": "hardware",
+            "certainty": "sure",
+            "headline": words,
+            "explanation": words,
+            "judged_at": timezone.now(),
+        }
+        AttemptFailure.objects.update_or_create(job=job, attempt=1, defaults={**said, "node": "gpu-node-07"})
+    page.goto("/nodes")
+    expect(page.get_by_role("link", name="train-2")).to_be_visible()
+    page.get_by_role("button", name="Exclude gpu-node-07").click()
+    expect(page.get_by_role("button", name="Readmit gpu-node-07")).to_be_visible()
+    expect(page.get_by_role("button", name="Exclude gpu-node-07")).to_have_count(0)
+    page.fill("#id_name", "gpu node")
+    page.fill("#id_reason", "it hums")
+    page.get_by_role("button", name="Exclude node").click()
+    expect(page.locator("#error-name")).to_contain_text("Is not the name of a node")
+    assert page.input_value("#id_reason") == "it hums"
+    page.get_by_role("button", name="Readmit gpu-node-07").click()
+    expect(page.get_by_role("button", name="Readmit gpu-node-07")).to_have_count(0)
+    row = ExcludedNode.objects.get()
+    assert row.readmitted_by == people.owner and row.reason.startswith("2 jobs failed on it within a day")
