@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 _AMOUNTS = ("cpu", "memory", "ephemeral-storage")  # what a container beside a job's own may take of its node
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PROBES = ("startupProbe", "livenessProbe", "readinessProbe")
 # Types of volumes that hold nothing of the node's, of the network's or of other pods.
 PLAIN_VOLUMES = ("emptyDir", "configMap", "secret", "projected", "downwardAPI", "persistentVolumeClaim")
@@ -30,6 +31,7 @@ def privileges(document: Mapping[str, Any]) -> dict[str, Any]:
     if pods.get("host_network"):
         found["pods.host_network"] = True
     found |= _of_security(pods.get("security", {}), "pods.security")
+    found |= _of_affinity(pods.get("affinity", {}))
     mounts = [{"by": "replica", **one} for one in pods.get("mounts", [])]
     for path, one in _containers(pods):
         has = [*_of_security(one.get("securityContext", {}), f"{path}.securityContext"), *_beyond(one, path)]
@@ -105,6 +107,13 @@ def _of_security(context: Mapping[str, Any], path: str) -> dict[str, Any]:
         "sysctls": context.get("sysctls"),
     }
     return {f"{path}.{name}": value for name, value in beyond.items() if value}
+
+
+def _of_affinity(affinity: Any) -> dict[str, Any]:
+    """Return the rule by which a pod keeps pods of others off its node, or off a whole level such as a rack."""
+    apart = affinity.get("podAntiAffinity") if isinstance(affinity, Mapping) else None
+    required = apart.get(_REQUIRED) if isinstance(apart, Mapping) else None
+    return {f"pods.affinity.podAntiAffinity.{_REQUIRED}": required} if required else {}
 
 
 def _of_volume(one: Mapping[str, Any], path: str) -> list[Named]:

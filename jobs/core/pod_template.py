@@ -159,6 +159,12 @@ def refuse_locked(
         for name in locked
         if sent.get(name) not in (None, "", [], {}, ()) and sent[name] != defaults.get(name)
     ]
+    of_roles = tuple(f"_{name}" for name in locked if name in ("cpu", "memory"))  # fields of frameworks, as `head_cpu`
+    found += [
+        Problem(name, value, words)
+        for name, value in sent.items()
+        if name.endswith(of_roles) and value not in (None, "") and value != defaults.get(name)
+    ]
     roles = sent.get("roles")
     for role, given in roles.items() if isinstance(roles, Mapping) else ():
         inside = [name for name in locked if isinstance(given, Mapping) and given.get(name) not in (None, "", [], {})]

@@ -9,6 +9,7 @@ from jobs.core.spec import parse
 from queues.shape import merge, of_resources
 
 NODE = {"cpus": "96", "memory": "512Gi", "gpu_type": "h100-80gb", "resource": "nvidia.com/gpu"}
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 SIDECAR = {"name": "proxy", "image": "proxy:1", "volumeMounts": [{"name": "cache", "mountPath": "/cache"}]}
 FULL = {
     "node": NODE,
@@ -74,6 +75,7 @@ def test_what_is_wrong_is_named_with_its_path_and_the_way_out(document, field, w
     ("pods", "path"),
     [
         ({"host_network": True}, "pods.host_network"),
+        ({"affinity": {"podAntiAffinity": {REQUIRED: [{"topologyKey": "zone"}]}}}, f"pods.affinity.podAntiAffinity.{REQUIRED}"),
         ({"security": {"privileged": True}}, "pods.security.privileged"),
         ({"security": {"capabilities": {"add": ["IPC_LOCK"]}}}, "pods.security.capabilities.add"),
         ({"security": {"allowPrivilegeEscalation": True}}, "pods.security.allowPrivilegeEscalation"),
@@ -175,7 +177,8 @@ def test_an_ordinary_template_gives_nothing_more():
     usual = {
         "security": {"runAsUser": 4000, "seccompProfile": {"type": "RuntimeDefault"}, "capabilities": {"drop": ["ALL"]}}
     }
-    assert pod_rights.privileges(FULL) == pod_rights.privileges({"pods": usual}) == {}
+    apart = {"podAntiAffinity": {REQUIRED: [], "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]}}
+    assert pod_rights.privileges(FULL) == pod_rights.privileges({"pods": {**usual, "affinity": apart}}) == {}
 
 
 @pytest.mark.parametrize(
@@ -226,9 +229,17 @@ def test_a_job_s_own_amounts_come_before_the_part_of_a_node():
 
 
 def test_locked_fields_are_refused_everywhere_but_at_the_queue_s_own_value():
-    sent = {"image": "mine:1", "memory": "8Gi", "tolerations": ["gpu"], "roles": {"head": {"image": "x", "cpu": "1"}}}
+    sent = {
+        "image": "mine:1",
+        "memory": "8Gi",
+        "tolerations": ["gpu"],
+        "roles": {"head": {"image": "x", "cpu": "1"}},
+        "head_cpu": 2,
+    }
     found = pod_template.refuse_locked(FULL, sent, {"tolerations": ["gpu"]}, "research")
     assert [(one.field, one.message) for one in found] == [
         ("image", "is set by queue research for all of its jobs; remove it"),
         ("roles.head.image", "is set by queue research for all of its jobs; remove it"),
     ]
+    found = pod_template.refuse_locked({"locked": ["cpu"]}, sent, {}, "research")
+    assert [one.field for one in found] == ["head_cpu", "roles.head.cpu"], "a framework's own field says the same"
