@@ -1,6 +1,5 @@
 """Nodes that new pods of Muster stay away from, because platform administrators excluded them. Those on them go on."""
 
-import re
 from datetime import datetime
 
 from django.conf import settings
@@ -13,9 +12,9 @@ from accounts.models import User
 from accounts.permissions import require_platform_admin
 from common.errors import Conflict, InvalidInput, Problem
 
+from .allowed import NAME
 from .models import ExcludedNode
 
-NAME = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*\Z")
 MOST = 200  # of a cluster; each is part of every pod's affinity
 MOST_REASON = 500  # characters
 
