@@ -35,7 +35,7 @@ from workspaces.models import Workspace
 from workspaces.services import hold
 
 from .control import job_secrets, scheduler
-from .submission import command_words, resolving, trust
+from .submission import command_words, resolving, storage, trust
 from .submission.resolving import Resolved
 
 KEY_FIELD = "Idempotency-Key"
@@ -77,7 +77,11 @@ def submit(
     found = _resolved(queue=queue, sent=sent, workspace=workspace)
     spec = found.spec
     sealed = job_secrets.seal(sent.get("secrets") or {})
-    notes = (*command_words.notes(sent=sent, queue=queue, workspace=workspace), *resolving.changes(spec, sent))
+    notes = (
+        *command_words.notes(sent=sent, queue=queue, workspace=workspace),
+        *resolving.changes(spec, sent),
+        *storage.start_notes(spec),
+    )
     message = "; ".join(["submitted", *notes])
     try:
         return _insert(user, queue, found, workspace=workspace, once=once, sealed_secrets=sealed, message=message), True
