@@ -32,7 +32,7 @@ from .responses import Context, HtmxRequest, Part, answer, named_part, readable_
 
 EVENTS = 200
 DELIVERIES = 20
-CHECKPOINTS = 10
+CHECKPOINTS = 5
 MAP_ABOVE = 256  # ranks; more than these are drawn as a map, and listed by pages
 LISTED = 100
 

@@ -90,7 +90,9 @@ def hostile_job(lab: Lab) -> Job:
             "metrics", rank=0, points=[[now + step, step, {one[:60]: step * 0.5 for one in HOSTILE}] for step in (1, 2)]
         ),
         item("rank", rank=0, local_rank=0, state="failed", exit_code=1, at=now + 1, error_at=now),
-        item("checkpoints", at=now, checkpoints=[{"name": one, "written_at": 1} for one in HOSTILE]),
+        item(
+            "checkpoints", at=now, checkpoints=[{"name": one, "written_at": 99 - at} for at, one in enumerate(HOSTILE)]
+        ),
         item(
             "replica",
             state="failed",
