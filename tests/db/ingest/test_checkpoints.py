@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
+from common import faultpoints
 from common.errors import InvalidInput
 from jobs.analysis import checkpoints
 from jobs.core import checkpoints as seen
@@ -79,6 +80,24 @@ def test_only_what_changed_is_worth_a_hint_to_pages(job):
         for number, listed in enumerate([one, one, (), ()])
     ]
     assert changes == [True, False, True, False]
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_process_that_dies_while_it_writes_a_listing_gets_the_batch_again(job, monkeypatch, when):
+    agent = Agent(job)
+
+    def dies(point: str) -> None:
+        if point == f"ingest.checkpoints.{when}":
+            raise KeyboardInterrupt(point)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(faultpoints, "point", dies)
+        with pytest.raises(KeyboardInterrupt):
+            agent.lists(saved(1))
+    agent.seq -= 1
+    agent.lists(saved(1), seconds=1)
+    assert rows(job) == [("step-1", 1, 10, 1)]
+    assert job.replicas.get(index=0).batch_seq == 1
 
 
 @pytest.mark.parametrize(
