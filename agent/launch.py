@@ -156,7 +156,7 @@ def _own(spec: Spec, *, address: str) -> dict[str, str]:
     }
     if spec.shared:
         own["MUSTER_SHARED"] = spec.shared
-        own["MUSTER_CHECKPOINTS"] = os.path.join(spec.shared, "checkpoints")
+        own["MUSTER_CHECKPOINTS"] = spec.checkpoints
     return own
 
 

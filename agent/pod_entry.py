@@ -18,6 +18,7 @@ import tempfile
 HERE = os.path.dirname(os.path.abspath(__file__))
 CONFIG = os.environ.get("MUSTER_TOLD", "/muster/told")  # the Secret
 STATE = os.environ.get("MUSTER_STATE", "/muster/state")  # an empty folder
+APP = os.environ.get("MUSTER_APP", "/app")  # where images often have a job's code
 MESSAGE = os.environ.get("MUSTER_MESSAGE", "/dev/termination-log")  # the kubelet shows it as the reason
 CAN_NOT_START = 78  # EX_CONFIG of sysexits.h
 
@@ -34,6 +35,7 @@ def main() -> int:
         config["last_words"] = MESSAGE
         check_shared(config.get("shared", ""))
         folder = lay_out(config)
+        show_code_at(APP, os.path.join(folder, "code"))
         trust(os.path.join(CONFIG, "control-ca.pem"), folder)
     except (OSError, ValueError, KeyError) as error:
         return complain(f"the replica cannot start: {error}")
@@ -103,6 +105,14 @@ def lay_out(config: "dict[str, object]") -> str:
     with open(descriptor, "w", encoding="ascii") as file:
         file.write(token)
     return folder
+
+
+def show_code_at(path: str, code: str) -> None:
+    """Let the job's code be found there too, where the image has nothing of that name and its root can be written."""
+    try:
+        os.symlink(code, path)
+    except OSError:
+        pass  # it is where it always is
 
 
 def trust(authority: str, folder: str) -> None:

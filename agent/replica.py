@@ -19,6 +19,7 @@ from .code.fetching import Fetching
 from .control import ControlPlane
 from .launcher import Launcher, Outcome, failed
 from .loop import Loop
+from .output.checkpoints import LAST_SECONDS, Checkpoints
 from .output.followed import Followed
 from .output.journal import Journal
 from .output.mirror import mirror
@@ -128,6 +129,7 @@ class Replica:
         self._volumes = (
             MountedVolumes(env, outbox=self._outbox, trouble=folder.trouble) if not self._spec.index else None
         )
+        self._checkpoints: Checkpoints | None = None
         self._commands: list[dict[str, Any]] = []  # from the sender's thread
         self._held: Any = None  # the socket on the rendezvous port
         self._complaints: list[Any] = []  # the launcher's streams
@@ -154,6 +156,7 @@ class Replica:
                     self._folder.code, on_point=self._ranks.take_scalars, trouble=self._folder.trouble
                 )
                 self._event_files.start()
+            self._list_checkpoints()
             outcome = self._watch()
         self._finish(outcome)
         return outcome.code()
@@ -279,6 +282,15 @@ class Replica:
                 return replace(outcome, reason=WITHOUT_RANKS)
         return outcome
 
+    def _list_checkpoints(self) -> None:
+        """The replica with rank 0 lists them for all; where a role before it plans no ranks, its first one does too."""
+        if self._spec.checkpoints and not self._spec.index and not self._spec.first_rank:
+            again = self._spec.attempt > 1 or self._spec.incarnation > 0
+            self._checkpoints = Checkpoints(
+                self._spec.checkpoints, outbox=self._outbox, trouble=self._folder.trouble, may_have_some=again
+            )
+            self._checkpoints.start()
+
     def _has_grace(self, launcher: Launcher) -> bool:
         """Return whether what a stopped command left behind may go on: a shell ends at once, its trainer saves first."""
         if launcher.deadline is None or time.monotonic() >= launcher.deadline:
@@ -346,6 +358,8 @@ class Replica:
         """Spool the ends first, then write the status, then drain the spool."""
         at = time.time()
         self._sampler.stop()
+        if self._checkpoints:
+            self._checkpoints.finish()
         if self._volumes:
             self._volumes.stop()
         if self._event_files:
@@ -355,6 +369,8 @@ class Replica:
         self._ranks.end_all(exit_code=outcome.exit_code, ended_by=outcome.signal, launcher=launcher)
         if not self._spec.keeps_folder and (lost := working.written(self._folder.path)):
             self._outbox.item("folder", lost=working.described(lost))
+        if self._checkpoints:
+            self._checkpoints.join(LAST_SECONDS)
         end = {"exit_code": outcome.exit_code, "signal": outcome.signal, "reason": outcome.reason, "at": at}
         self._outbox.item("replica", state=outcome.state, **end)
         self._outbox.flush()

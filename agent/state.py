@@ -59,6 +59,11 @@ class Spec:
         start = self.first_rank + self.index * self.processes
         return range(start, start + self.processes)
 
+    @property
+    def checkpoints(self) -> str:
+        """Return the folder for checkpoints, which outlasts the attempt; empty where none does."""
+        return os.path.join(self.shared, "checkpoints") if self.shared else ""
+
     def start(self, code: str) -> str:
         """Return the folder where the command starts."""
         return os.path.normpath(os.path.join(code, self.working_dir))

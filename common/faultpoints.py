@@ -66,6 +66,7 @@ NAMES = (
     "local.drain",
     "local.volume",
     "local.seal",
+    "ingest.checkpoints",
     "ingest.apply",
     "ingest.wake",
     "ingest.note",

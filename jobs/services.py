@@ -77,7 +77,11 @@ def submit(
     found = _resolved(queue=queue, sent=sent, workspace=workspace)
     spec = found.spec
     sealed = job_secrets.seal(sent.get("secrets") or {})
-    notes = (*command_words.notes(sent=sent, queue=queue, workspace=workspace), *resolving.changes(spec, sent))
+    notes = (
+        *command_words.notes(sent=sent, queue=queue, workspace=workspace),
+        *resolving.changes(spec, sent),
+        *storage.start_notes(spec),
+    )
     message = "; ".join(["submitted", *notes])
     try:
         return _insert(user, queue, found, workspace=workspace, once=once, sealed_secrets=sealed, message=message), True

@@ -108,6 +108,7 @@ class Client:
     replicas = blocking(Core.replicas)
     ranks = blocking(Core.ranks)
     events = blocking(Core.events)
+    checkpoints = blocking(Core.checkpoints)
     metrics = blocking(Core.metrics)
     plan = blocking(Core.plan)
     job_fields = blocking(Core.job_fields)

@@ -88,7 +88,7 @@ def poke_now(task: str, *args: Any, after_seconds: float = 0) -> None:
 
 
 def hint(*, job: int, team: int, what: str) -> None:
-    """Notify open pages that part of a job changed. `what`: state, ranks, logs, metrics or samples."""
+    """Notify open pages that part of a job changed. `what`: state, ranks, logs, metrics, samples or checkpoints."""
     text = json.dumps({"job": job, "team": team, "what": what})
     transaction.on_commit(lambda: _bell.ring(f"{HINT}{text}", lambda: _publish(text)))
 

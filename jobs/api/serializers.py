@@ -17,7 +17,7 @@ from jobs.core.fields import FIELDS, Field, Type
 from jobs.core.lifecycle import Phase
 from jobs.core.shell_words import MAX_WORDS
 from jobs.core.verdict import ENDED
-from jobs.models import Job, JobEvent, Rank, RankState, Replica
+from jobs.models import Checkpoint, Job, JobEvent, Rank, RankState, Replica
 
 NUMBER_AS_TEXT = {"type": "string", "pattern": r"^-?[0-9]{1,18}$"}  # as forms and command lines send it
 
@@ -373,6 +373,13 @@ class ReplicaSerializer(serializers.ModelSerializer[Replica]):
     @extend_schema_field(serializers.CharField())
     def get_ending(self, replica: Replica) -> str:
         return exits.brief(replica.exit_code, replica.signal) if replica.ended_at else ""
+
+
+class CheckpointSerializer(serializers.ModelSerializer[Checkpoint]):
+    class Meta:
+        model = Checkpoint
+        fields = ("name", "step", "size_bytes", "written_at", "attempt", "seen_at")
+        read_only_fields = fields
 
 
 class EventSerializer(serializers.ModelSerializer[JobEvent]):

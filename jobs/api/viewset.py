@@ -32,6 +32,7 @@ from .serializers import (
     BulkAct,
     BulkAnswer,
     CancelSerializer,
+    CheckpointSerializer,
     EventSerializer,
     FoundSerializer,
     JobSerializer,
@@ -151,6 +152,17 @@ class JobViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.Gene
     @action(detail=True, pagination_class=None)
     def events(self, request: Request, pk: str) -> Response:
         return self._list(EventSerializer, self.get_object().events.select_related("user"))
+
+    @extend_schema(
+        responses=CheckpointSerializer(many=True),
+        parameters=[query("limit", int, "size of a page, up to 200"), query("after", str, "from `next` of a page")],
+    )
+    @action(detail=True, filter_backends=[])
+    def checkpoints(self, request: Request, pk: str) -> Response:
+        """What is in the job's folder for checkpoints, as its agent last listed it."""
+        rows: QuerySet[Any] = self.get_object().checkpoints.all()
+        page: list[Any] = self.paginate_queryset(rows) or []
+        return self.get_paginated_response(CheckpointSerializer(page, many=True).data)
 
     @extend_schema(
         responses=LogPageSerializer,

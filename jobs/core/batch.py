@@ -16,7 +16,9 @@ MAX_ITEMS = 10_000
 MAX_SEGMENT_RAW_BYTES = 16 * 2**20
 MOST_LAST_WORDS = {"traceback": 32_000, "stderr": 8_000, "stdout": 4_000}  # characters of a failed rank's output
 MOST_REAL = 1e300  # for any number: JSON has no limit, and a comparison with this bound also excludes NaN
-KINDS = frozenset({"replica", "rank", "log", "gap", "metrics", "sample", "nodes", "folder", "alone", "volumes"})
+KINDS = frozenset(
+    {"replica", "rank", "log", "gap", "metrics", "sample", "nodes", "folder", "alone", "volumes", "checkpoints"}
+)
 LAUNCHER = -1  # the rank number of the launcher's own output
 
 

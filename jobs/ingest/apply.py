@@ -22,7 +22,7 @@ from jobs.logs import storage, usage
 from jobs.models import Job, RemovedJob
 from volumes import services as volumes
 
-from . import container_log_format, replica_rows, translate, turns
+from . import checkpoint_rows, container_log_format, replica_rows, translate, turns
 from .replica_rows import ReplicaRow, known_names, note_names
 
 LINES_ONCE = "segment_lines_once"  # the name of a LogSegment constraint
@@ -47,6 +47,10 @@ def apply_batch(*, identity: AgentIdentity, batch: Batch) -> tuple[int, list[dic
             batch = container_log_format.without_stored_lines(batch, row.own_positions)
         changes = translate.read(batch, baseline=row.baseline(known_names(row.job)), now=timezone.now().timestamp())
         path = _store(identity, row, batch, changes=changes)
+        if changes.checkpoints and checkpoint_rows.record(
+            job=row.job, attempt=identity.attempt, listing=changes.checkpoints
+        ):  # before the batch's number: after a death between the two the same is written again
+            changes.what.add("checkpoints")
         is_for_judge = _write(row, batch, changes, path=path)
         if is_for_judge is None:
             row = _find(identity)  # the same batch arrived twice at once; the other one is as good

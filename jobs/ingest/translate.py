@@ -14,6 +14,7 @@ from typing import Any
 
 from common.errors import InvalidInput, Problem
 from common.text import format_bytes
+from jobs.core import checkpoints as listings
 from jobs.core import lonely_ranks, nodes, volume_use, working_folders
 from jobs.core import unexpected_ranks as unexpected
 from jobs.core.batch import LAUNCHER, MAX_SEGMENT_RAW_BYTES, Batch, Item, clean, last_words
@@ -97,6 +98,7 @@ class RowChanges:
     alone: tuple[int, ...] = ()  # ranks that train without having met the others
     folder: working_folders.Files | None = None  # what the replica carried over into its working folder, or lost there
     volumes: Mapping[str, Use] = field(default_factory=dict)  # the team's that it mounts, by name
+    checkpoints: listings.Listing | None = None  # all of the job's
     cut: tuple[str, str] | None = None  # how a note begins, and the rest, if a budget left no room for all text
     stored_bytes: int = 0
 
@@ -142,7 +144,7 @@ class _Reading:
         self.kinds: dict[str, Callable[[Item], None]] = {
             "replica": self._replica, "rank": self._rank, "log": self._log, "gap": self._log,
             "metrics": self._metrics, "sample": self._sample, "nodes": self._nodes,
-            "folder": self._folder, "alone": self._alone, "volumes": self._volumes,
+            "folder": self._folder, "alone": self._alone, "volumes": self._volumes, "checkpoints": self._checkpoints,
         }  # fmt: skip
 
     def read(self, batch: Batch) -> RowChanges:
@@ -161,6 +163,9 @@ class _Reading:
 
     def _volumes(self, item: Item) -> None:
         self.changes.volumes = volume_use.read(item)
+
+    def _checkpoints(self, item: Item) -> None:
+        self.changes.checkpoints = listings.read(item, at=self._time(item))
 
     def _alone(self, item: Item) -> None:
         self.changes.alone = lonely_ranks.read(item)

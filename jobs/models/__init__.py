@@ -4,6 +4,7 @@ Postgres guards the invariants declared here.
 """
 
 from .attempt import Attempt
+from .checkpoint import Checkpoint
 from .job import Job, JobEvent, new_uid
 from .output import AttemptFailure, LogBudget, LogSegment, MetricChunk, MetricRollup, RollupPosition
 from .querysets import JobQuerySet, failed_with, in_order
@@ -14,6 +15,7 @@ from .webhook import Delivery, Webhook
 __all__ = [
     "Attempt",
     "AttemptFailure",
+    "Checkpoint",
     "Delivery",
     "Job",
     "JobEvent",

@@ -107,6 +107,7 @@ def notes(queue: Queue, spec: JobSpec) -> tuple[str, ...]:
     backend, notes = clusters.backend(queue.cluster), []
     if spec.ttl_seconds is not None:
         notes.append(removal.note(spec.ttl_seconds, drain_seconds=settings.MUSTER_AGENT_DRAIN_SECONDS))
+    notes += storage.start_notes(spec)
     # Pods have addresses of their own, but processes of one machine share all of its.
     if not backend.SEPARATES and (listens := frameworks.get(spec.framework).listens(spec)):
         notes.append(f"{listens} (docs/security.md)")

@@ -7,11 +7,11 @@ from django.conf import settings
 
 from common.errors import InvalidInput, Problem, Refused
 from jobs import clusters
-from jobs.core import pod_template
+from jobs.core import checkpoints, pod_template
 from jobs.core import volumes as entries
 from jobs.core.plan import Claim, Role, StartFrom, slots_of
 from jobs.core.spec import JobSpec
-from jobs.models import Job
+from jobs.models import Checkpoint, Job
 from queues.models import Queue
 from volumes import services as volumes
 from volumes.models import AccessMode, JobStorage, State, Volume
@@ -65,6 +65,15 @@ def start_problem(queue: Queue, spec: JobSpec) -> Problem | None:
     if not job.attempt:
         return Problem("from_job", spec.from_job, f"is {job.phase} and has not begun: it has no checkpoints")
     return None
+
+
+def start_notes(spec: JobSpec) -> list[str]:
+    """Say if the step to begin from is not among the checkpoints that are known of the other job."""
+    if spec.from_job is None or spec.from_step is None:
+        return []
+    steps = Checkpoint.objects.filter(job=spec.from_job).values_list("step", flat=True)
+    note = checkpoints.missing_note(spec.from_step, filter(None, steps), job=spec.from_job)
+    return [note] if note else []
 
 
 def start_of(job: Job) -> StartFrom | None:

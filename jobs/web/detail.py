@@ -1,4 +1,4 @@
-"""/jobs/<id>: one page in six parts, each fetched alone when a hint names it."""
+"""/jobs/<id>: one page in seven parts, each fetched alone when a hint names it."""
 
 import re
 import shlex
@@ -12,7 +12,7 @@ from django.views.decorators.http import require_safe
 
 from accounts.permissions import Act, may
 from jobs import frameworks
-from jobs.analysis import failures
+from jobs.analysis import checkpoints, failures
 from jobs.analysis.attempts import attempts
 from jobs.analysis.metrics import MAX_RANKS
 from jobs.analysis.progress import progress
@@ -32,6 +32,7 @@ from .responses import Context, HtmxRequest, Part, answer, named_part, readable_
 
 EVENTS = 200
 DELIVERIES = 20
+CHECKPOINTS = 5
 MAP_ABOVE = 256  # ranks; more than these are drawn as a map, and listed by pages
 LISTED = 100
 
@@ -190,6 +191,16 @@ def events_context(request: HtmxRequest, *, job: Job) -> Context:
     return {"events": events, "deliveries": list(deliveries) if events and events[0].has_deliveries else []}
 
 
+def checkpoints_context(request: HtmxRequest, *, job: Job) -> Context:
+    rows = list(checkpoints.newest_first(job)[: CHECKPOINTS + 1])
+    return {
+        "checkpoints": rows[:CHECKPOINTS],
+        "has_more_checkpoints": len(rows) > CHECKPOINTS,
+        "all_checkpoints": f"muster checkpoints {job.pk}",
+        "may_start": bool(rows) and may(request.user, Act.SUBMIT, job.team),
+    }
+
+
 def about_context(request: HtmxRequest, *, job: Job) -> Context:
     return {
         "command": shlex.join(job.command),
@@ -231,6 +242,7 @@ PARTS = {
     "ranks": Part("jobs/_ranks.html", ranks_context),
     "charts": Part("jobs/_charts.html", charts_context),
     "log": Part("jobs/_log.html", opening_context),
+    "checkpoints": Part("jobs/_checkpoints.html", checkpoints_context),
     "events": Part("jobs/_events.html", events_context),
     "about": Part("jobs/_about.html", about_context),
 }

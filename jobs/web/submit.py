@@ -167,6 +167,8 @@ def _initial(request: HtmxRequest) -> dict[str, Any]:
     if origin is None:
         return fresh
     start = {"from_job": origin} if request.GET.get("checkpoints") else {}
+    if start and (step := whole(request.GET.get("step"), most=2**53)) is not None:
+        start["from_step"] = step
     return {**from_job(readable_job(request, pk=origin)), **start, "idempotency_key": fresh["idempotency_key"]}
 
 

@@ -50,6 +50,7 @@ def test_axe_finds_nothing(chromium, site, lab, people, team, width, theme):
     failed = seed.failed(lab, steps=10)
     running = seed.running(lab, steps=20)
     running.ranks.filter(rank=1).update(nan_series="loss", nan_step=12)  # a rank that needs a look
+    seed.checkpoints(running, steps=range(100, 1200, 100))
     seed.queued(lab)
     seed.webhook(team, job=failed)
     secrets.create(team=team, by=people.owner, name="hub", kind="env", values={"HF_TOKEN": "x", "WANDB_API_KEY": "y"})

@@ -1,13 +1,14 @@
 """Typical jobs: running with metrics and logs, failed, waiting. Rows come from the real services and ingest."""
 
 import math
+from collections.abc import Iterable
 from datetime import timedelta
 
 from django.utils import timezone
 
 from accounts.models import Team
 from jobs.ingest import apply
-from jobs.models import Delivery, Job, Webhook
+from jobs.models import Checkpoint, Delivery, Job, Webhook
 from jobs.webhooks import sealing
 from tests.support.builders import Lab, batch, identity, item, log_item
 
@@ -57,6 +58,19 @@ def queued(lab: Lab, **sent) -> Job:
     schedule()
     job.refresh_from_db()
     return job
+
+
+def checkpoints(job: Job, *, steps: Iterable[int]) -> None:
+    """As its agent listed them a minute ago, and one whose name says no step."""
+    now = timezone.now()
+    names: dict[str, int | None] = {**{f"step-{step:08}.pt": step for step in steps}, "last.pt": None}
+    Checkpoint.objects.bulk_create(
+        Checkpoint(
+            job=job, name=name, step=step, size_bytes=None if step is None else step << 20, attempt=job.attempt,
+            written_at=now - timedelta(minutes=5), seen_at=now - timedelta(minutes=1),
+        )
+        for name, step in names.items()
+    )  # fmt: skip
 
 
 def webhook(team: Team, *, name: str = "chat", job: Job | None = None) -> Webhook:

@@ -1,4 +1,4 @@
-"""muster attempts, ranks, replicas, events: the parts and the history of a job."""
+"""muster attempts, ranks, replicas, events, checkpoints: the parts and the history of a job."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import click
 from muster.commands.output import Output, reading
 from muster.commands.session import job_argument, open_client
 from muster.jobs.models import Event, Rank
-from muster.jobs.models_jobs import Attempt, Replica
+from muster.jobs.models_jobs import Attempt, Checkpoint, Replica
 from muster.render import ago, clock, duration, size
 
 ATTEMPT = click.option(
@@ -117,6 +117,24 @@ def events(*, job: str, output: Output) -> None:
     )
 
 
+@click.command()
+@job_argument
+@reading
+def checkpoints(*, job: str, output: Output) -> None:
+    """List a job's checkpoints, by their steps; `muster submit --from JOB@STEP` begins from one."""
+    with open_client() as client:
+        found = client.checkpoints(job)
+    found.sort(key=lambda one: (one.step is not None, one.step or 0, one.name), reverse=True)
+    now = datetime.now(timezone.utc)
+    output.items(
+        found,
+        ident=lambda one: one.name,
+        headers=("STEP", "NAME", "SIZE", "WRITTEN", "ATTEMPT", "AS OF"),
+        row=lambda one: _checkpoint_row(one, now=now),
+        empty="No checkpoints are known: agents look once a minute at the folder of muster.checkpoints().",
+    )
+
+
 def rank_row(rank: Rank, *, now: datetime) -> tuple[object, ...]:
     return (
         rank.rank,
@@ -146,6 +164,11 @@ def _replica_row(one: Replica) -> tuple[object, ...]:
     code = one.ending
     state = f"{one.state} (silent)" if one.is_silent else one.state
     return (name, one.node, state, clock(one.started_at), ran, code, one.reason)
+
+
+def _checkpoint_row(one: Checkpoint, *, now: datetime) -> tuple[object, ...]:
+    written, seen = ago(one.written_at, now=now), ago(one.seen_at, now=now)
+    return ("" if one.step is None else one.step, one.name, size(one.size_bytes), written, one.attempt, seen)
 
 
 def _event_row(one: Event) -> tuple[object, ...]:

@@ -52,6 +52,19 @@ class Replica(Model):
 
 
 @dataclass(frozen=True)
+class Checkpoint(Model):
+    """What is in a job's folder for checkpoints. `step` is None where its name says none."""
+
+    name: str
+    step: int | None = None
+    size_bytes: int | None = None  # None: not known
+    written_at: datetime | None = moment()
+    attempt: int = 0  # in which it was last seen to change
+    seen_at: datetime | None = moment()  # when the folder was last looked at
+    raw: Json = unchanged()
+
+
+@dataclass(frozen=True)
 class PlanRole(Model):
     name: str
     replicas: int = 1

@@ -14,7 +14,7 @@ from muster.jobs import calls
 from muster.jobs.calls import JobRef, no_job
 from muster.jobs.follow import too_late, wait_pause
 from muster.jobs.models import Event, FoundLine, Job, Rank, Series
-from muster.jobs.models_jobs import Acted, Attempt, JobField, Plan, Replica
+from muster.jobs.models_jobs import Acted, Attempt, Checkpoint, JobField, Plan, Replica
 
 T = TypeVar("T")
 
@@ -75,6 +75,10 @@ class Jobs(Session):
     async def events(self, ref: JobRef) -> list[Event]:
         """Return what happened to the job, oldest first."""
         return await self._parts(ref, "events", parse=Event.parse)
+
+    async def checkpoints(self, ref: JobRef) -> list[Checkpoint]:
+        """Return the job's checkpoints that its agent saw last, the one that it saw first at the end."""
+        return await self._parts(ref, "checkpoints", parse=Checkpoint.parse)
 
     async def metrics(self, ref: JobRef, *, names: Sequence[str] = (), attempt: int | None = None) -> list[Series]:
         """Return what the ranks reported, thinned; of the newest attempt or a given one."""

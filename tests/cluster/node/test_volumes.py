@@ -68,3 +68,53 @@ def test_two_pods_share_a_volume_and_a_read_only_one_refuses_writes(pods):
     assert not [one for one in claims if one["metadata"]["name"].startswith("muster-volume-")]
     for name in ("shared", "sets"):
         pods.admin.delete(f"/api/v1/persistentvolumes/storage-{name}")
+
+
+SAVES = """
+import os, pathlib
+folder = pathlib.Path(os.environ["MUSTER_CHECKPOINTS"])
+if os.environ["MUSTER_INDEX"] == "0":
+    for step in (100, 200):
+        (folder / f"step-{step}").mkdir()
+        (folder / f"step-{step}" / "model").write_text(f"weights of {step}")
+"""
+BEGINS = """
+import os, pathlib
+start = pathlib.Path(os.environ["MUSTER_FROM"]) / f"step-{os.environ['MUSTER_FROM_STEP']}"
+print((start / "model").read_text(), flush=True)
+try:
+    (start / "model").write_text("changed")
+except OSError as error:
+    print(error.strerror, flush=True)
+own = pathlib.Path(os.environ["MUSTER_CHECKPOINTS"])
+print(sorted(path.name for path in own.iterdir()), flush=True)
+"""
+
+
+@pytest.mark.ci(
+    guards=(*GUARDS, "jobs/submission/storage.py", "jobs/core/checkpoints.py", "jobs/ingest/checkpoint_rows.py")
+)
+def test_a_job_begins_from_a_checkpoint_that_another_job_s_pods_wrote(pods):
+    client = pods.client
+
+    def ran(script: str, **fields: int):
+        (pods.folder / "train.py").write_text(script)
+        job = client.submit(
+            ["python3", "train.py"], queue="pods", framework="plain", nodes=2, nproc_per_node=1, directory=pods.folder,
+            fields=fields,
+        )  # fmt: skip
+        ended = pods.until_phase(job, "succeeded", "failed")
+        assert ended.phase == "succeeded", (ended.message, pods.text(job))
+        return job
+
+    first = ran(SAVES)
+    listed = until(lambda: client.checkpoints(first.id))  # the agent lists them at its end
+    assert sorted((one.name, one.step, one.size_bytes) for one in listed) == [
+        ("step-100", 100, 14),
+        ("step-200", 200, 14),
+    ]
+    spec = {"queue": "pods", "command": ["true"], "from_job": first.id, "from_step": 150}
+    said = f"job {first.id} has no checkpoint of step 150 that is known; the nearest: 100 and 200"
+    assert said in client.plan(spec).notes
+    second = ran(BEGINS, from_job=first.id, from_step=100)
+    assert sorted(pods.text(second)) == sorted(["weights of 100", "Read-only file system", "[]"] * 2)

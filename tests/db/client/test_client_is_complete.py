@@ -43,6 +43,7 @@ CLIENT = {
     "GET /jobs/{id}/ranks": ("ranks", "ranks"),
     "GET /jobs/{id}/replicas": ("replicas", "replicas"),
     "GET /jobs/{id}/events": ("events", "events"),
+    "GET /jobs/{id}/checkpoints": ("checkpoints", "checkpoints"),
     "GET /jobs/{id}/logs": ("logs", "logs"),
     "GET /jobs/{id}/logs/search": ("search_logs", "logs"),
     "GET /jobs/{id}/logs/stream": ("follow", "logs"),
@@ -179,7 +180,9 @@ def job(lab):
     said = log_item(0, 0, [(1_763_700_000, "hello"), (1_763_700_001, "a needle")])
     metrics = item("metrics", rank=0, points=[[1_763_700_001.0, 1, {"loss": 0.5}]])
     ended = item("rank", rank=1, local_rank=1, state="failed", exit_code=3, at=1_763_700_002.0)
-    apply.apply_batch(identity=identity(job), batch=batch(1, said, metrics, ended))
+    saved = {"name": "step-3000", "step": 3000, "bytes": 5, "written_at": 1_763_700_001}
+    listed = item("checkpoints", at=1_763_700_002.0, checkpoints=[saved])
+    apply.apply_batch(identity=identity(job), batch=batch(1, said, metrics, ended, listed))
     return lab.finish(job, 3, 3)
 
 
@@ -228,6 +231,7 @@ def reads_of_a_job(script, job):
     assert script.run(f"logs -f {job.pk} --no-prefix") == "hello\na needle\n"
     assert script.run(f"logs {job.pk} --text").count("\n") == 2
     assert script.run(f"metrics {job.pk} --csv").splitlines()[1].endswith(",1,0.5")
+    assert script.read(f"checkpoints {job.pk}")[0]["step"] == 3000
     script.run(f"wait {job.pk}", exit_code=3)
 
 

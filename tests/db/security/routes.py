@@ -212,6 +212,7 @@ TABLE: dict[str, Route] = {
     "api/v1/jobs/{pk}/metrics": route(API, GET=READ),
     "api/v1/jobs/{pk}/ranks": route(API, GET=READ),
     "api/v1/jobs/{pk}/replicas": route(API, GET=READ),
+    "api/v1/jobs/{pk}/checkpoints": route(API, GET=READ),
     "api/v1/jobs/{pk}/cancel": route(API, POST=CONTROL),
     "api/v1/jobs/{pk}/suspend": route(API, POST=CONTROL),
     "api/v1/jobs/{pk}/resume": route(API, POST=CONTROL),

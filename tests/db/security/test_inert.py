@@ -91,6 +91,9 @@ def hostile_job(lab: Lab) -> Job:
         ),
         item("rank", rank=0, local_rank=0, state="failed", exit_code=1, at=now + 1, error_at=now),
         item(
+            "checkpoints", at=now, checkpoints=[{"name": one, "written_at": 99 - at} for at, one in enumerate(HOSTILE)]
+        ),
+        item(
             "replica",
             state="failed",
             exit_code=1,
@@ -108,7 +111,7 @@ def hostile_job(lab: Lab) -> Job:
     return job
 
 
-PARTS = ["state", "ranks", "charts", "log", "events", "about"]
+PARTS = ["state", "ranks", "charts", "log", "events", "about", "checkpoints"]
 
 
 @pytest.mark.parametrize(
@@ -131,7 +134,7 @@ def test_the_hostile_text_is_really_on_the_page(as_, people, job):
     """Escaped rather than dropped; otherwise the tests above would pass on an empty page."""
     owner = as_(people.owner)
     escaped = "&lt;script&gt;alert("
-    for part in ("charts", "log", "events", "about"):
+    for part in ("charts", "log", "events", "about", "checkpoints"):
         shown = owner.get(f"/jobs/{job.pk}", headers={"HX-Request": "true", "HX-Target": part}).text
         assert escaped in shown or (part == "charts" and "&lt;script&gt;" in shown), part
     assert LONG.replace("<", "&lt;").replace(">", "&gt;") in owner.get(f"/jobs/{job.pk}/logs").text

@@ -236,7 +236,7 @@ def test_an_invalid_query_is_no_error(owner, job, query):
 
 def test_the_number_of_queries_does_not_grow_with_the_ranks(owner, lab, django_assert_max_num_queries):
     job = seed.running(lab, nodes=2, per_node=4, steps=4)
-    with django_assert_max_num_queries(24):
+    with django_assert_max_num_queries(25):
         owner.get(f"/jobs/{job.pk}")
 
 

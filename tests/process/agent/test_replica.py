@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from agent.linux import is_alive
+from agent.output.checkpoints import LAST_SECONDS
 from embedded.ports import free_port
 from tests.process.agent.bench import ENDED, Bench, torch_env
 from tests.support import fake_torchrun
@@ -96,6 +97,54 @@ def test_the_first_replica_says_how_full_the_volumes_are_that_it_mounts(bench: B
     assert said["data-sets"]["total"] == about.f_blocks * about.f_frsize
     assert 0 < said["data-sets"]["free"] <= said["data-sets"]["total"]
     assert said["data-sets"]["written_at"] == 1_800_000_000
+
+
+SAVES = """
+import os, pathlib
+folder = pathlib.Path(os.environ["MUSTER_CHECKPOINTS"])
+for step in (1, 2, 3):
+    (folder / f"step-{step}").mkdir(parents=True)
+    (folder / f"step-{step}" / "model.pt").write_text("x" * step)
+(folder / "step-1" / "model.pt").unlink()
+(folder / "step-1").rmdir()
+(folder / "step-4.tmp").mkdir()
+"""
+
+
+def test_the_first_replica_lists_the_checkpoints_once_more_at_its_end(bench: Bench, tmp_path: Path) -> None:
+    before = int(time.time())
+    received = bench.run([sys.executable, "train.py"], files={"train.py": SAVES}, shared=str(tmp_path / "shared"))
+    (said,) = received.kind("checkpoints")
+    assert [(one["name"], one["step"], one["bytes"]) for one in said["checkpoints"]] == [
+        ("step-2", 2, 2),
+        ("step-3", 3, 3),
+    ]
+    assert all(before <= one["written_at"] <= said["at"] for one in said["checkpoints"])
+    second = bench.run([sys.executable, "train.py"], files={"train.py": ""}, shared=str(tmp_path / "shared"), index=1)
+    assert second.kind("checkpoints") == []
+
+
+HANGS = """
+import os, threading
+real = os.scandir
+def scandir(path="."):
+    if str(path).endswith("/checkpoints"):
+        threading.Event().wait()
+    return real(path)
+os.scandir = scandir
+"""
+
+
+def test_checkpoints_that_cannot_be_looked_at_do_not_hold_up_the_end(bench: Bench, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(HANGS)
+    (bench.shared / "checkpoints" / "step-1").mkdir(parents=True)
+    folder = bench.replica(["true"])
+    began = time.monotonic()
+    bench.start(folder, PYTHONPATH=str(tmp_path)).wait(PATIENCE_SECONDS)
+    took = time.monotonic() - began
+    assert (bench.status()["state"], bench.status()["is_drained"]) == ("succeeded", True)
+    assert bench.control_plane.of("worker-0").kind("checkpoints") == []
+    assert took >= LAST_SECONDS, "the folder did not hang"
 
 
 @pytest.mark.parametrize("absolute", [False, True])

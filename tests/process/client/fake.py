@@ -16,6 +16,10 @@ from tests.support import packs
 TOKEN, USER, PASSWORD = "mst_secret", "ada", "lovelace"
 NOW = "2026-11-21T10:00:00Z"
 SERIES = [{"name": "loss", "rank": 0, "points": [[1763700000123, 1, 0.5]]}]
+CHECKPOINTS = [
+    {"name": "step-100", "step": 100, "size_bytes": 2048, "written_at": NOW, "attempt": 1, "seen_at": NOW},
+    {"name": "last.pt", "step": None, "size_bytes": None, "written_at": NOW, "attempt": 1, "seen_at": NOW},
+]
 FINISHED = ("succeeded", "failed", "cancelled")
 
 Answer = tuple[int, dict[str, Any], dict[str, str]]
@@ -169,6 +173,7 @@ class FakeMuster(More):
             "attempts": {"results": [attempt(1), attempt(2, ended_at=None, outcome="", message="")]},
             "replicas": {"results": [replica(0), replica(1)]},
             "events": {"results": [{"at": NOW, "kind": "submitted", "message": "", "phase": "queued", "user": USER}]},
+            "checkpoints": {"results": CHECKPOINTS, "next": None},
             "metrics": {"series": [one for one in SERIES if one["name"] == seen["query"].get("name", one["name"])]},
         }
         return 200, parts[part], {}

@@ -21,6 +21,7 @@ LISTS: dict[str, tuple[list[str], str, str]] = {
     "replicas 1": (["jobs", "1", "replicas"], "worker-0", "job-1-0"),
     "attempts 1": (["jobs", "1", "attempts"], "rank 3 exited", "1"),
     "events 1": (["jobs", "1", "events"], "submitted", "submitted"),
+    "checkpoints 1": (["jobs", "1", "checkpoints"], "2.0 KiB", "step-100"),
     "workspaces": (["workspaces"], "vision", "5"),
     "files 1": (["workspaces", "5", "files"], "executable", "train.py"),
     "queues": (["queues"], "research", "research"),

@@ -29,6 +29,7 @@ USES: dict[str, tuple[tuple[Any, ...], dict[str, Any], Callable[[Any], bool]]] =
     "replicas": ((1,), {"attempt": 1}, lambda found: [one.index for one in found] == [0, 1]),
     "ranks": (("job-1",), {}, lambda found: found == []),
     "events": ((1,), {}, lambda found: found[0].kind == "submitted"),
+    "checkpoints": ((1,), {}, lambda found: [(one.step, one.size_bytes) for one in found] == [(100, 2048), (None, None)]),
     "metrics": ((1,), {"names": ["loss"]}, lambda found: found[0].points[0].value == 0.5),
     "search_logs": ((1, "NEEDLE"), {}, lambda found: [(one.number, one.text) for one in found] == [(2, "a needle")]),
     "plan": ((SPEC,), {}, lambda found: (found.distribution.world_size, found.asked["gpu"], found.roles[0].processes) == (8, 8, 4)),

@@ -64,12 +64,12 @@ class Pod:
     def _env(self, said: dict[str, str]) -> dict[str, str]:
         """The pod's environment, with its paths moved into our folder."""
         moved = {name: value.replace("/muster/", f"{self.folder}/") for name, value in said.items()}
-        places = {"TOLD": "told", "STATE": "state", "MESSAGE": "message"}
+        places = {"TOLD": "told", "STATE": "state", "MESSAGE": "message", "APP": "app"}
         return {
             **moved,
-            **self.said,
             "PATH": os.defpath,
             **{f"MUSTER_{name}": str(self.folder / file) for name, file in places.items()},
+            **self.said,
         }
 
     def _moved(self, content: bytes) -> bytes:
@@ -93,6 +93,33 @@ def test_the_command_runs_under_the_agent_and_reports_as_its_replica(pod, contro
     assert [one["state"] for one in control_plane.replicas["worker-1"].kind("replica")] == ["running", "succeeded"]
     assert control_plane.replicas["worker-1"].texts() == [f"index 1 secret muster {pod.folder}/state/worker-1/code"]
     assert "index 1 secret" in done.stdout, "what ranks print is mirrored to the container's own log"
+
+
+def test_the_code_is_also_found_where_images_have_theirs(pod, control_plane):
+    where = 'import os, pathlib; print(os.path.samefile(os.environ["MUSTER_APP"], ".")); pathlib.Path("made").write_text("x")'
+    assert pod.run(plan(sys.executable, "-c", where)).returncode == 0
+    assert control_plane.replicas["worker-1"].texts() == ["True"]
+    assert (pod.folder / "app" / "made").read_text() == "x"
+
+
+@pytest.mark.parametrize("kind", ["a folder", "a file", "a link", "a root that cannot be written"])
+def test_what_an_image_has_there_is_never_replaced(pod, kind, tmp_path):
+    app, other = tmp_path / "app", tmp_path / "other"
+    other.mkdir()
+    match kind:
+        case "a folder":
+            app.mkdir()
+        case "a file":
+            app.write_text("x")
+        case "a link":
+            app.symlink_to(other)
+        case _:
+            pod.said["MUSTER_APP"] = "/proc/app"
+    assert pod.run(plan("true")).returncode == 0
+    assert (app.is_dir(), app.is_file(), app.is_symlink()) == (
+        kind in ("a folder", "a link"), kind == "a file", kind == "a link",
+    )  # fmt: skip
+    assert not app.is_symlink() or app.readlink() == other
 
 
 def test_code_that_cannot_be_fetched_is_reported_with_the_address(pod, control_plane, monkeypatch):

@@ -18,14 +18,15 @@ from tests.system.faults.test_cleaning import COLLECTING, FORGETTING, GARBAGE, P
 
 ROOT = Path(__file__).resolve().parents[3]
 # Points with cells of their own, passed only if a job fails (tests/db/control/test_judgement.py), a visit is slow, an agent
-# is dead, an elastic job lost a replica, replicas are pods (tests/cluster/api/test_rows.py), or the release before wrote no
-# row of an attempt (tests/db/control/test_attempts.py), a volume is deleted (tests/db/volumes/test_volumes.py), or a
-# template names levels (tests/db/control/test_topology.py).
+# is dead, an elastic job lost a replica, replicas are pods (tests/cluster/api/test_rows.py), the release before wrote no
+# row of an attempt (tests/db/control/test_attempts.py), a volume is deleted (tests/db/volumes/test_volumes.py), a template
+# names levels (tests/db/control/test_topology.py), or a job writes checkpoints (tests/db/ingest/test_checkpoints.py).
 SPECIAL = (
     "store.renew",
     "local.drain",
     "local.volume",
     "cluster.end_replicas",
+    "ingest.checkpoints",
     "watcher.rows",
     "failures.",
     "attempts.",

@@ -53,7 +53,10 @@ def test_the_digits_job_is_suspended_resumes_from_its_checkpoint_and_reports_met
     muster.until_phase(job, "suspended")
     assert muster.processes(job) == []
     (place,) = (muster.rig.installation.folder / "local/jobs").glob(f"{job.id}-*")
-    assert list((place / "shared/checkpoints").iterdir())
+    saved = sorted(path.name for path in (place / "shared/checkpoints").iterdir())
+    listed = sorted(muster.client.checkpoints(job.id), key=lambda one: one.name)  # by its agent, at its end
+    assert saved and [one.name for one in listed] == saved
+    assert all(one.step and one.size_bytes and one.seen_at for one in listed)
     muster.client.resume(job.id)
     muster.until(job, lambda now: any("going on from" in line for line in muster.text(job)))
     resumed = next(line for line in muster.text(job) if "going on from" in line)

@@ -18,6 +18,7 @@ AGENT, CONFIG, STATE, SHARED, VOLUMES, SECRETS = (
 
 
 def mounts(plan: Plan, site: Site) -> list[Manifest]:
+    names = _volume_names(plan, site)
     mounts: list[Manifest] = [
         {"name": "agent", "mountPath": AGENT, "readOnly": True},
         {"name": "told", "mountPath": CONFIG, "readOnly": True},
@@ -31,12 +32,12 @@ def mounts(plan: Plan, site: Site) -> list[Manifest]:
         path = "/".join(part for part in (site.job_claim_path.strip("/"), plan.run) if part)
         mounts.append({"name": "job", "mountPath": SHARED, "subPath": path})
     if start := plan.start_from:
-        mounts.append({"name": "from", "mountPath": FROM, "readOnly": True, **_start_path(start, site)})
+        mounts.append({"name": names["from"], "mountPath": FROM, "readOnly": True, **_start_path(start, site)})
     if CHECKPOINTS in plan.job_claims:
         mounts.append({"name": CHECKPOINTS, "mountPath": f"{SHARED}/checkpoints"})
     for number, (name, path) in enumerate(plan.volumes.items()):
         read_only = {"readOnly": True} if name in plan.read_only else {}
-        mounts.append({"name": f"volume-{number}", "mountPath": path or f"{VOLUMES}/{name}", **read_only})
+        mounts.append({"name": names[f"volume-{number}"], "mountPath": path or f"{VOLUMES}/{name}", **read_only})
     for number, (name, one) in enumerate(sorted(plan.secret_files.items())):
         path = one.path or f"{SECRETS}/{name}"
         mounts.append({"name": f"secret-{number}", "mountPath": path, "readOnly": True})
@@ -64,20 +65,34 @@ def volumes(plan: Plan, shape: ReplicaShape, *, site: Site, config: Manifest, ag
         {"name": "tmp", "emptyDir": {"sizeLimit": site.tmp_limit}},
         {"name": "shm", "emptyDir": shm},
     ]
-    for kind, claim in sorted(plan.job_claims.items()):
-        volumes.append({"name": kind, "persistentVolumeClaim": {"claimName": claim.name}})
-    if start := plan.start_from:
-        claim_name = start.claim or site.job_claim
-        volumes.append({"name": "from", "persistentVolumeClaim": {"claimName": claim_name}})
-    if site.job_claim and WORKSPACE not in plan.job_claims:
-        volumes.append({"name": "job", "persistentVolumeClaim": {"claimName": site.job_claim}})
-    for number, name in enumerate(plan.volumes):
-        volumes.append({"name": f"volume-{number}", "persistentVolumeClaim": {"claimName": _claim(plan, name, site)}})
+    names = _volume_names(plan, site)
+    for name, claim in _claims(plan, site).items():
+        if names[name] == name:
+            volumes.append({"name": name, "persistentVolumeClaim": {"claimName": claim}})
     for number, (_, keys) in enumerate(secret_items(plan)):
         items = [{"key": key, "path": file} for file, key in keys.items()]
         of_files = {"secretName": config["secretName"], "defaultMode": 0o440, "items": items}
         volumes.append({"name": f"secret-{number}", "secret": of_files})
     return [*volumes, *map(dict, shape.volumes)]
+
+
+def _claims(plan: Plan, site: Site) -> dict[str, str]:
+    """Return what is mounted of claims, by the names of volumes, with the claim of each. Raises Refused."""
+    found = {kind: claim.name for kind, claim in sorted(plan.job_claims.items())}
+    if site.job_claim and WORKSPACE not in plan.job_claims:
+        found["job"] = site.job_claim
+    if start := plan.start_from:
+        found["from"] = start.claim or site.job_claim
+    return found | {f"volume-{number}": _claim(plan, name, site) for number, name in enumerate(plan.volumes)}
+
+
+def _volume_names(plan: Plan, site: Site) -> dict[str, str]:
+    """Return by each name of a volume that of the pod's volume with its claim: the first one of that claim.
+
+    The kubelet mounts a claim once for each pod: of two volumes with the same claim it waits for one without an end.
+    """
+    first: dict[str, str] = {}
+    return {name: first.setdefault(claim, name) for name, claim in _claims(plan, site).items()}
 
 
 def secret_items(plan: Plan) -> list[tuple[Mapping[str, str], dict[str, str]]]:

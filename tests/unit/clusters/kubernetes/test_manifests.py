@@ -346,6 +346,26 @@ def test_each_file_of_a_team_secret_is_in_the_attempts_secret_under_the_key_that
     }  # fmt: skip
 
 
+def test_a_pod_has_one_volume_for_each_claim_since_the_kubelet_mounts_a_claim_once():
+    site = replace(FULL, claims={"data": "scratch", "more": "other", "same": "other"})
+    plan = a_plan(
+        start_from=StartFrom("41-fedcba"), volumes={"data": "/data", "more": "/more", "same": ""}, read_only=frozenset({"same"}),
+    )  # fmt: skip
+    spec = pod(plan, site=site)["spec"]
+    claims = [one["persistentVolumeClaim"]["claimName"] for one in spec["volumes"] if "persistentVolumeClaim" in one]
+    assert sorted(claims) == ["other", "scratch"]
+    named = {one["name"] for one in spec["volumes"]}
+    mounted = {one["mountPath"]: one for one in spec["containers"][0]["volumeMounts"]}
+    assert {one["name"] for one in mounted.values()} <= named
+    assert mounted["/data"] == {"name": "job", "mountPath": "/data"}
+    assert mounted["/muster/from"]["subPath"] == "jobs/41-fedcba/checkpoints" and mounted["/muster/from"]["readOnly"]
+    assert mounted["/muster/volumes/same"] == {
+        "name": "volume-1",
+        "mountPath": "/muster/volumes/same",
+        "readOnly": True,
+    }
+
+
 def test_checkpoints_of_an_earlier_job_need_a_claim_that_has_them():
     with pytest.raises(Refused, match="nothing was kept of run 41-fedcba"):
         pod(a_plan(start_from=StartFrom("41-fedcba")))
