@@ -6,7 +6,7 @@ class Migration(migrations.Migration):
     """What agents list of jobs' checkpoints."""
 
     dependencies = [
-        ('jobs', '0031_indexes_for_removal'),
+        ('jobs', '0032_nodes_blamed'),
     ]
 
     operations = [
