@@ -44,6 +44,7 @@ NAMES = (
     "kube.secret",
     "kube.missing",
     "kube.claim",
+    "kube.inspect",
     "kube.pod",
     "kube.read",
     "kube.look",

@@ -4,6 +4,7 @@ from django.urls import path
 
 from .web import (
     actions,
+    clusters,
     code,
     detail,
     listing,
@@ -36,6 +37,8 @@ urlpatterns = [
     path("make-queue", queue_form.make, name="queue-make"),
     path("queues/<slug:name>", queue_form.edit, name="queue-edit"),
     path("queues/<slug:name>/template", queue_template.template, name="queue-template"),
+    path("clusters", clusters.page, name="clusters"),
+    path("clusters/<slug:name>", clusters.cluster, name="cluster"),
     path("nodes", nodes.page, name="nodes"),
     path("teams/<slug:team>/volumes", volumes.volumes, name="team-volumes"),
     path("teams/<slug:team>/volumes/<slug:name>", volumes.volume, name="team-volume"),

@@ -14,6 +14,7 @@ import click
 from muster.commands import (
     about,
     audit,
+    clusters,
     code,
     completion,
     control,
@@ -98,7 +99,7 @@ for command in (
     parts.attempts, parts.ranks, parts.replicas, parts.events, parts.checkpoints, metrics.metrics,
     code.workspaces, code.diff, code.files, code.cat,
     queues.queues, teams.teams, tokens.tokens, team_secrets.secrets, volumes.volumes, webhooks.webhooks,
-    nodes.nodes, audit.audit,
+    clusters.clusters, nodes.nodes, audit.audit,
     about.open_page, about.schema, about.version, completion.completion,
 ):  # fmt: skip
     cli.add_command(command)

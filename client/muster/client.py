@@ -24,6 +24,7 @@ from muster.http.port import AsyncPort, BlockingPort, async_sleep
 from muster.http.wire import Retry, Wire
 from muster.jobs.logs import Logs
 from muster.jobs.reading import Reading
+from muster.teams.clusters import Clusters
 from muster.teams.nodes import Nodes
 from muster.teams.operations import Teams
 from muster.teams.secrets import TeamSecrets
@@ -36,7 +37,7 @@ A = TypeVar("A", bound="AsyncClient")
 C = TypeVar("C", bound="Client")
 
 
-class Core(Sending, Logs, Reading, Teams, Webhooks, TeamSecrets, Volumes, Nodes):
+class Core(Sending, Logs, Reading, Teams, Webhooks, TeamSecrets, Volumes, Nodes, Clusters):
     """All operations, over a port."""
 
     async def close(self) -> None:
@@ -160,6 +161,8 @@ class Client:
     forbid_object = blocking(Core.forbid_object)
     set_ceiling = blocking(Core.set_ceiling)
 
+    clusters = blocking(Core.clusters)
+    check_cluster = blocking(Core.check_cluster)
     excluded_nodes = blocking(Core.excluded_nodes)
     suspected_nodes = blocking(Core.suspected_nodes)
     exclude_node = blocking(Core.exclude_node)

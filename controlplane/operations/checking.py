@@ -25,6 +25,7 @@ from common.files import file_store
 from common.signals import doorbell, redis_trouble
 from common.text import format_bytes
 from jobs import clusters
+from jobs.submission import inspecting
 from queues.models import Queue
 
 from . import migrating
@@ -241,3 +242,6 @@ def _clusters() -> Iterator[Finding]:
             yield Finding(f"cluster {alias}", state, "its entry of MUSTER_CLUSTERS (docs/kubernetes.md)", is_wrong=True)
         else:
             yield Finding(f"cluster {alias}", f"answers, {attempts} attempts there")
+            for one in inspecting.inspect(alias):
+                if one.state != "ok":
+                    yield Finding(f"cluster {alias}, {one.about}", one.words, one.remedy, is_wrong=one.state == "wrong")

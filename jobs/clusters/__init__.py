@@ -130,6 +130,25 @@ class Checked:
     words: str = ""
 
 
+@dataclass(frozen=True)
+class Inspected:
+    """One thing that was looked at in a cluster. `state`: ok, note or wrong; `remedy`: what to type or change, and `who` can."""
+
+    about: str
+    state: str
+    words: str
+    remedy: str = ""
+    who: str = ""
+
+
+@runtime_checkable
+class Inspects(Protocol):
+    """A cluster that can say whether it has what Muster needs."""
+
+    def inspect(self) -> list[Inspected]:
+        """Look at everything, and change nothing. Raises Unreachable without any answer."""
+
+
 @runtime_checkable
 class HasNodes(Protocol):
     """A cluster whose nodes have names and labels. Calls may query the cluster, briefly and at most once a minute."""

@@ -16,7 +16,7 @@ from jobs.core.plan import Claim, ClaimSeen, Plan
 from jobs.core.verdict import ENDED, ReplicaSeen, ReplicaState, Seen
 from queues.shape import ReplicaShape
 
-from . import Expected
+from . import Expected, Inspected
 
 IDLE_SECONDS = 0.2  # between two checks for changes when there were none
 
@@ -60,8 +60,13 @@ class MemoryCluster:
         self.claims: dict[str, Claim] = {}  # that were made, by name; `bound` ones have storage
         self.bound: dict[str, str] = {}  # their capacities
         self.classes: dict[str, str] | None = {"": "memory", "shared": "memory"}
+        self.lacks = ""  # what it has not, that Muster needs
         self.no_claims = ""  # why claims are not made
         self.nodes: dict[str, dict[str, str]] = {}  # labels by name; none: it does not say what nodes it has
+
+    def inspect(self) -> list[Inspected]:
+        self._answer()
+        return [Inspected("rights", "wrong", self.lacks)] if self.lacks else [Inspected("rights", "ok", "has all")]
 
     def node_labels(self, names: Collection[str]) -> Mapping[str, Mapping[str, str]]:
         return {name: labels for name, labels in self.nodes.items() if name in names}

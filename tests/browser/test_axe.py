@@ -66,7 +66,7 @@ def test_axe_finds_nothing(chromium, site, lab, people, team, width, theme):
     page.wait_for_url("**/jobs")
     paths = (
         "/jobs", f"/jobs/{running.pk}", f"/jobs/{failed.pk}", f"/jobs/{running.pk}?view=list", f"/jobs/{running.pk}/logs", "/jobs/new",
-        "/queues", "/queues/default", "/make-queue", "/teams", "/teams/nlp", "/teams/nlp/audit", "/teams/nlp/webhooks", "/teams/nlp/webhooks/chat", "/people", "/nodes", "/account",
+        "/queues", "/queues/default", "/make-queue", "/teams", "/teams/nlp", "/teams/nlp/audit", "/teams/nlp/webhooks", "/teams/nlp/webhooks/chat", "/people", "/nodes", "/clusters", "/clusters/local?check=1", "/account",
         "/teams/nlp/secrets", "/teams/nlp/secrets/hub", "/teams/nlp/volumes", "/teams/nlp/volumes/datasets", "/queues/default/template",
         "/account/tokens", "/account/password", "/account/sessions", "/account/second-factor", "/jobs/999999",
     )  # fmt: skip

@@ -16,13 +16,13 @@ from typing import Any, NamedTuple
 
 from common import faultpoints
 from common.errors import Unreachable
-from jobs.clusters import Checked, Expected, Placement
+from jobs.clusters import Checked, Expected, Inspected, Placement
 from jobs.core.attempt_ref import AttemptRef
 from jobs.core.plan import Claim, ClaimSeen, Plan, Role
 from jobs.core.verdict import ReplicaUpdate, Seen
 from queues.shape import ReplicaShape
 
-from . import claims, meshes, pod_logs
+from . import claims, inspection, meshes, pod_logs
 from .api import client
 from .api.answers import need
 from .api.client import CALL_SECONDS, Api
@@ -122,6 +122,9 @@ class KubernetesCluster(ClusterView):
             nodes=self._known_sizes(),
             excluded=excluded,
         )
+
+    def inspect(self) -> list[Inspected]:
+        return client.run(inspection.inspect(self.api, self.site), CALL_SECONDS)
 
     def node_labels(self, names: Collection[str]) -> Mapping[str, Mapping[str, str]]:
         return {one.name: one.labels for one in self._known_sizes() if one.name in names}

@@ -61,6 +61,8 @@ CLIENT = {
     "GET /teams/{team}/volumes/{name}": ("volume", "volumes show"),
     "PATCH /teams/{team}/volumes/{name}": ("set_volume", "volumes set"),
     "DELETE /teams/{team}/volumes/{name}": ("delete_volume", "volumes delete"),
+    "GET /clusters": ("clusters", "clusters list"),
+    "GET /clusters/{name}/check": ("check_cluster", "clusters check"),
     "GET /excluded-nodes": ("excluded_nodes", "nodes list"),
     "POST /excluded-nodes": ("exclude_node", "nodes exclude"),
     "DELETE /excluded-nodes/{id}": ("readmit_node", "nodes readmit"),
@@ -346,6 +348,9 @@ def templates(script, tmp_path):
 
 
 def nodes(script):
+    assert script.ids("clusters list") == ["local"]
+    assert "processes of one machine" in script.run("clusters check local")
+    script.run("clusters check nowhere", exit_code=1)
     script.run("nodes exclude local gpu-3 --reason Xid", exit_code=1)  # processes of one machine have no nodes
     excluded.exclude(cluster="local", name="gpu-3", reason="Xid 79", by=None)
     assert script.ids("nodes list") == ["gpu-3"]

@@ -1,0 +1,82 @@
+"""Ask a cluster everything that Muster needs of it, in a bounded number of requests that change nothing."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from common import faultpoints
+from common.errors import Unreachable
+from jobs.clusters import Inspected
+
+from . import claims
+from .api.answers import ApiAnswer
+from .api.client import Api
+from .api.objects import get, items
+from .build.site import Site
+from .facts import inspection
+from .facts.inspection import RIGHTS, Right
+
+SECONDS = 4.0  # each request; most run beside each other
+MOST_REVIEWS = 12  # requests about single rights, where the server does not list all
+AUTHORIZATION = "apis/authorization.k8s.io/v1"
+
+
+async def inspect(api: Api, site: Site) -> list[Inspected]:
+    """Return a line for each thing that was looked at. Raises Unreachable if the server does not answer at all."""
+    version = await _get(api, "version")
+    if not version.is_good:
+        words = f"answers {version.status}: {version.words}"
+        return [Inspected("server", "wrong", words, "the kubeconfig and its credentials", inspection.MUSTER)]
+    found = [inspection.of_version(version.body)]
+    lacking, groups, nodes, known = await asyncio.gather(
+        _lacking(api, site), _get(api, "apis"), _get(api, "api/v1/nodes", resourceVersion="0"), _classes(api)
+    )
+    found += inspection.of_rights(lacking, site)
+    if nodes.is_good:
+        found += inspection.of_nodes(items(nodes.body.get("items")), site)
+    found.append(inspection.of_storage(known))
+    if groups.is_good:
+        found += inspection.of_groups(groups.body)
+    return found
+
+
+async def _lacking(api: Api, site: Site) -> dict[Right, tuple[str, ...]]:
+    """Return the verbs that the account lacks, by right."""
+    asked = {"spec": {"namespace": site.namespace}}
+    answer = await _post(api, "selfsubjectrulesreviews", asked)
+    rules = items(get(dict(answer.body), "status", "resourceRules")) if answer.is_good else []
+    is_whole = answer.is_good and not get(dict(answer.body), "status", "incomplete")
+    found = {right: verbs for right in RIGHTS if (verbs := inspection.missing(rules, right))}
+    if is_whole:
+        return found
+    # A webhook that authorises does not list what it allows: each of these is asked about by itself.
+    single = [(right, verb) for right, verbs in found.items() for verb in verbs][:MOST_REVIEWS]
+    allowed = await asyncio.gather(*(_may(api, site, right, verb) for right, verb in single))
+    denied = {pair for pair, may in zip(single, allowed, strict=True) if not may}
+    left = {right: tuple(verb for verb in verbs if (right, verb) in denied) for right, verbs in found.items()}
+    return {right: verbs for right, verbs in left.items() if verbs}
+
+
+async def _may(api: Api, site: Site, right: Right, verb: str) -> bool:
+    resource, _, sub = right.resource.partition("/")
+    where = {} if right.is_of_cluster else {"namespace": site.namespace}
+    attributes = {"group": right.group, "resource": resource, "subresource": sub, "verb": verb, **where}
+    answer = await _post(api, "selfsubjectaccessreviews", {"spec": {"resourceAttributes": attributes}})
+    return bool(answer.is_good and get(dict(answer.body), "status", "allowed"))
+
+
+async def _classes(api: Api) -> Mapping[str, str] | None:
+    try:
+        return await claims.classes(api)
+    except Unreachable:
+        return None
+
+
+async def _get(api: Api, path: str, **params: str) -> ApiAnswer:
+    with faultpoints.around("kube.inspect"):
+        return await api.call("GET", path, params=params, seconds=SECONDS)
+
+
+async def _post(api: Api, kind: str, body: Any) -> ApiAnswer:
+    with faultpoints.around("kube.inspect"):
+        return await api.call("POST", f"{AUTHORIZATION}/{kind}", body=body, seconds=SECONDS)

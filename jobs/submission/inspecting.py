@@ -1,0 +1,37 @@
+"""Look at a cluster: whether it has what Muster needs, and who can mend what it lacks."""
+
+from typing import Any
+
+from common.errors import ClusterError
+from jobs import clusters
+from jobs.clusters import Inspected, Inspects
+from queues.models import Queue
+
+SETTING = "its entry of MUSTER_CLUSTERS (docs/kubernetes.md)"
+ADMINISTRATOR = "an administrator of Muster"
+
+
+def described(alias: str) -> dict[str, Any]:
+    """Return what is known of a cluster without asking it."""
+    names = Queue.objects.filter(cluster=alias).order_by("name").values_list("name", flat=True)
+    makes_pods = clusters.backend(alias).MAKES_PODS
+    try:
+        namespace = clusters.namespace_of(alias) if makes_pods else ""
+    except Exception:  # wrong options, which `inspect` tells
+        namespace = ""
+    return {"name": alias, "makes_pods": makes_pods, "namespace": namespace, "queues": list(names)}
+
+
+def inspect(alias: str) -> list[Inspected]:
+    """Return a line for each thing that was looked at; one that says why, where it cannot be looked at."""
+    try:
+        cluster = clusters.get(alias)
+        if isinstance(cluster, Inspects):
+            return cluster.inspect()
+        room = clusters.room_of(alias)
+        words = f"processes of one machine{f', with room for {room.slots} slots' if room else ''}"
+        return [Inspected("machine", "ok", words)]
+    except ClusterError as error:
+        return [Inspected("server", "wrong", str(error), SETTING, ADMINISTRATOR)]
+    except Exception as error:  # wrong options end in whatever the adapter meets first
+        return [Inspected("server", "wrong", f"{type(error).__name__}: {error}", SETTING, ADMINISTRATOR)]
