@@ -22,7 +22,7 @@ from jobs.core.plan import Claim, ClaimSeen, Plan, Role
 from jobs.core.verdict import ReplicaUpdate, Seen
 from queues.shape import ReplicaShape
 
-from . import claims, inspection, meshes, pod_logs
+from . import claims, meshes
 from .api import client
 from .api.answers import need
 from .api.client import CALL_SECONDS, Api
@@ -32,6 +32,7 @@ from .facts import sizes
 from .facts.pods import AttemptObjects, Owner, read_owner, read_pod
 from .facts.sizes import Size, read_size
 from .launch import LAUNCH_SECONDS, AttemptLauncher
+from .reading import inspection, pod_logs
 from .teardown import END_SECONDS, end, end_replicas
 from .watch.informers import FRESH_SECONDS, ClusterView
 from .watch.nodes import read_node
@@ -124,7 +125,7 @@ class KubernetesCluster(ClusterView):
         )
 
     def inspect(self) -> list[Inspected]:
-        return client.run(inspection.inspect(self.api, self.site), CALL_SECONDS)
+        return client.run(inspection.inspect(self.api, self.site, classes=claims.classes), CALL_SECONDS)
 
     def node_labels(self, names: Collection[str]) -> Mapping[str, Mapping[str, str]]:
         return {one.name: one.labels for one in self._known_sizes() if one.name in names}

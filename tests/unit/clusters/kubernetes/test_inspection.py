@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from jobs.clusters.kubernetes.facts.inspection import (
+from jobs.clusters.kubernetes.reading.findings import (
     RIGHTS,
     missing,
     of_groups,

@@ -1,42 +1,45 @@
 """Ask a cluster everything that Muster needs of it, in a bounded number of requests that change nothing."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from common import faultpoints
 from common.errors import Unreachable
 from jobs.clusters import Inspected
 
-from . import claims
-from .api.answers import ApiAnswer
-from .api.client import Api
-from .api.objects import get, items
-from .build.site import Site
-from .facts import inspection
-from .facts.inspection import RIGHTS, Right
+from ..api.answers import ApiAnswer
+from ..api.client import Api
+from ..api.objects import get, items
+from ..build.site import Site
+from . import findings
+from .findings import RIGHTS, Right
 
 SECONDS = 4.0  # each request; most run beside each other
 MOST_REVIEWS = 12  # requests about single rights, where the server does not list all
+Classes = Callable[[Api], Awaitable[Mapping[str, str] | None]]
 AUTHORIZATION = "apis/authorization.k8s.io/v1"
 
 
-async def inspect(api: Api, site: Site) -> list[Inspected]:
-    """Return a line for each thing that was looked at. Raises Unreachable if the server does not answer at all."""
+async def inspect(api: Api, site: Site, *, classes: Classes) -> list[Inspected]:
+    """Return a line for each thing that was looked at. Raises Unreachable if the server does not answer at all.
+
+    `classes` reads the storage classes, as `claims.classes` does.
+    """
     version = await _get(api, "version")
     if not version.is_good:
         words = f"answers {version.status}: {version.words}"
-        return [Inspected("server", "wrong", words, "the kubeconfig and its credentials", inspection.MUSTER)]
-    found = [inspection.of_version(version.body)]
+        return [Inspected("server", "wrong", words, "the kubeconfig and its credentials", findings.MUSTER)]
+    found = [findings.of_version(version.body)]
     lacking, groups, nodes, known = await asyncio.gather(
-        _lacking(api, site), _get(api, "apis"), _get(api, "api/v1/nodes", resourceVersion="0"), _classes(api)
+        _lacking(api, site), _get(api, "apis"), _get(api, "api/v1/nodes", resourceVersion="0"), _known(classes(api))
     )
-    found += inspection.of_rights(lacking, site)
+    found += findings.of_rights(lacking, site)
     if nodes.is_good:
-        found += inspection.of_nodes(items(nodes.body.get("items")), site)
-    found.append(inspection.of_storage(known))
+        found += findings.of_nodes(items(nodes.body.get("items")), site)
+    found.append(findings.of_storage(known))
     if groups.is_good:
-        found += inspection.of_groups(groups.body)
+        found += findings.of_groups(groups.body)
     return found
 
 
@@ -46,7 +49,7 @@ async def _lacking(api: Api, site: Site) -> dict[Right, tuple[str, ...]]:
     answer = await _post(api, "selfsubjectrulesreviews", asked)
     rules = items(get(dict(answer.body), "status", "resourceRules")) if answer.is_good else []
     is_whole = answer.is_good and not get(dict(answer.body), "status", "incomplete")
-    found = {right: verbs for right in RIGHTS if (verbs := inspection.missing(rules, right))}
+    found = {right: verbs for right in RIGHTS if (verbs := findings.missing(rules, right))}
     if is_whole:
         return found
     # A webhook that authorises does not list what it allows: each of these is asked about by itself.
@@ -65,9 +68,9 @@ async def _may(api: Api, site: Site, right: Right, verb: str) -> bool:
     return bool(answer.is_good and get(dict(answer.body), "status", "allowed"))
 
 
-async def _classes(api: Api) -> Mapping[str, str] | None:
+async def _known(asked: Awaitable[Mapping[str, str] | None]) -> Mapping[str, str] | None:
     try:
-        return await claims.classes(api)
+        return await asked
     except Unreachable:
         return None
 

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 
 from common.errors import Unreachable
 
-from .api.client import Api
-from .build.manifests import CONTAINER
+from ..api.client import Api
+from ..build.manifests import CONTAINER
 
 READ_SECONDS = 3.0  # per call: a kubelet that does not answer must not delay a visit
 NOTHING_YET = (400, 404)  # its container has not started, or is gone
