@@ -44,6 +44,7 @@ NAMES = (
     "kube.secret",
     "kube.missing",
     "kube.claim",
+    "kube.keeper",
     "kube.pod",
     "kube.read",
     "kube.look",
