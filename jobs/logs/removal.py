@@ -127,7 +127,7 @@ def _left_folders(job: Job, now: datetime) -> list[LeftFolder]:
         where = cluster.job_folders() if isinstance(cluster, Keeps) else None
         if where is not None:
             place = {"cluster": alias, "namespace": namespace or clusters.namespace_of(alias), "claim": where.claim, "path": where.path}
-            found.append(LeftFolder(job=job.pk, run=job.run, removed_at=now, next_try_at=now, **place))
+            found.append(LeftFolder(job=job.pk, run=job.run, removed_at=now, **place))
     return found
 
 

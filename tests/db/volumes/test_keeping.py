@@ -6,11 +6,13 @@ import pytest
 from django.utils import timezone
 
 from jobs.clusters import adapters
-from jobs.clusters.memory import KEEPER_SECONDS
+from jobs.clusters.memory import KEEPER_SECONDS, MemoryCluster
 from jobs.control import keeping
 from jobs.logs import removal
 from jobs.models import Job, RemovedJob
 from queues.models import Queue
+from tests.support.builders import Clock
+from tests.support.keepers import check_one_that_does_not_start
 from volumes import services
 from volumes.keeping import pause_after
 from volumes.models import KeeperVisit, LeftFolder, Volume
@@ -240,3 +242,10 @@ def test_a_cluster_without_keepers_has_none(lab, people, settings):
     assert queue.cluster == "local"
     LeftFolder.objects.create(job=1, run="1-abc", cluster="gone", claim="scratch")
     assert keeping.keep_all(now=timezone.now()) == 0 and not KeeperVisit.objects.exists()
+
+
+def test_the_fake_keeps_the_contract():
+    clock = Clock()
+    cluster = MemoryCluster(clock.seconds)
+    cluster.keepers_start = False
+    check_one_that_does_not_start(cluster, keepers=lambda: len(cluster.keepers), advance=clock.advance)
