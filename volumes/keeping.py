@@ -100,4 +100,4 @@ def failed(row: KeeperVisit, *, message: str, now: datetime) -> timedelta:
 
 def pause_after(tries: int) -> timedelta:
     """Return the pause after so many failures: 2 min, 4 min, 8 min, ... and a day at most."""
-    return min(PAUSE * 2 ** min(tries - 1, 20), LONGEST_PAUSE)
+    return min(PAUSE * (1 << min(tries - 1, 20)), LONGEST_PAUSE)

@@ -121,12 +121,13 @@ def _remains(job: Job, now: datetime) -> RemovedJob:
 
 def _left_folders(job: Job, now: datetime) -> list[LeftFolder]:
     """Return the folders that its attempts had in claims, which only a pod can delete (control/keeping.py)."""
-    found = []
+    found = list[LeftFolder]()
     for alias, namespace in Attempt.objects.filter(job=job).order_by().values_list("cluster", "namespace").distinct():
         cluster = clusters.get(alias) if alias in settings.CLUSTERS else None
         where = cluster.job_folders() if isinstance(cluster, Keeps) else None
         if where is not None:
-            place = {"cluster": alias, "namespace": namespace or clusters.namespace_of(alias), "claim": where.claim, "path": where.path}
+            namespace = namespace or clusters.namespace_of(alias)
+            place = {"cluster": alias, "namespace": namespace, "claim": where.claim, "path": where.path}
             found.append(LeftFolder(job=job.pk, run=job.run, removed_at=now, **place))
     return found
 
