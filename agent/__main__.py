@@ -1,10 +1,10 @@
-"""Entry point of `python3 agent.pyz`: run a replica, drain one that ended, or be a program around a rank, a Ray node or torchrun."""
+"""Entry point of `python3 agent.pyz`: run a replica, drain one that ended, keep a claim, or be a program around a rank, a Ray node or torchrun."""
 
 from __future__ import annotations
 
 import sys
 
-USAGE = "usage: agent.pyz --state DIR | --drain DIR"
+USAGE = "usage: agent.pyz --state DIR | --drain DIR | --keep DIR"
 
 
 def main() -> int:
@@ -18,6 +18,10 @@ def main() -> int:
         from .frameworks import ray_node
 
         return ray_node.head(words[1:]) if words[0] == "--ray-head" else ray_node.worker()
+    if words[:1] == ["--keep"]:
+        from . import keeper
+
+        return keeper.main(words[1:])
     if words[:1] == ["--once-known"]:
         from . import names
 

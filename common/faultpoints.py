@@ -45,6 +45,7 @@ NAMES = (
     "kube.missing",
     "kube.claim",
     "kube.inspect",
+    "kube.keeper",
     "kube.pod",
     "kube.read",
     "kube.look",

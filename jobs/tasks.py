@@ -16,7 +16,7 @@ from credentials.services import forget_old
 from queues.models import QueueVersion
 
 from .analysis import rollups
-from .control import job_secrets, orphans, sweeper, template_check, topology, volume_visits
+from .control import job_secrets, keeping, orphans, sweeper, template_check, topology, volume_visits
 from .logs import compaction, removal, retention
 from .webhooks import courier, sending
 
@@ -45,6 +45,11 @@ def check_template(version: int) -> None:
 @shared_task(name="jobs.refresh_volumes")
 def refresh_volumes() -> None:
     volume_visits.visit_all(now=timezone.now())
+
+
+@shared_task(name="jobs.keep")
+def keep() -> None:
+    keeping.keep_all(now=timezone.now())
 
 
 @shared_task(name="jobs.note_topology")

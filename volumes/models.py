@@ -96,3 +96,49 @@ class JobStorage(models.Model):
     @property
     def claim_name(self) -> str:
         return f"muster-job-{self.run}-{self.kind}"
+
+
+class LeftFolder(models.Model):
+    """The folder of a removed job in a claim that is not Muster's to delete. Kept until a keeper says that it is gone."""
+
+    job = models.BigIntegerField()
+    run = models.CharField(max_length=32, help_text="the folder's name")
+    cluster = models.CharField(max_length=40)
+    namespace = models.CharField(max_length=63, blank=True, help_text="of the claim")
+    claim = models.CharField(max_length=253)
+    path = models.TextField(blank=True, help_text="in the claim, where the folder is")
+    removed_at = models.DateTimeField(default=timezone.now, help_text="the job")
+    tries = models.PositiveIntegerField(default=0, help_text="in which it could not be deleted")
+    next_try_at = models.DateTimeField(default=timezone.now)
+    message = models.TextField(blank=True, help_text="why it could not")
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["cluster", "namespace", "claim", "path", "run"], name="left_folder_once")
+        ]
+        indexes = [models.Index(fields=["next_try_at"], name="left_folder_due")]
+
+    def __str__(self) -> str:
+        return f"{self.path}/{self.run} in {self.claim}".lstrip("/")
+
+
+class KeeperVisit(models.Model):
+    """The keeper of a claim, noted before its pod is made, with what it is told; or the pause after one that failed."""
+
+    cluster = models.CharField(max_length=40)
+    namespace = models.CharField(max_length=63, blank=True)
+    claim = models.CharField(max_length=253)
+    path = models.TextField(blank=True)
+    folders = models.JSONField(default=list, help_text="runs whose folders it deletes; none: it only looks")
+    volume = models.ForeignKey(Volume, models.SET_NULL, null=True, related_name="+", help_text="which it looks at")
+    asked_at = models.DateTimeField(null=True, help_text="since when there may be a pod; null: there is none")
+    busy_until = models.DateTimeField(null=True, help_text="a process works on it")
+    tries = models.PositiveIntegerField(default=0, help_text="that failed, one after another")
+    next_try_at = models.DateTimeField(default=timezone.now)
+    message = models.TextField(blank=True, help_text="why the last one failed")
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["cluster", "namespace", "claim"], name="one_keeper_per_claim")]
+
+    def __str__(self) -> str:
+        return f"the keeper of {self.claim} on {self.cluster}"

@@ -13,6 +13,7 @@ from django.utils.module_loading import import_string
 
 from common.errors import InvalidInput, Problem
 from jobs.core.attempt_ref import AttemptRef
+from jobs.core.keeping import Errand, JobFolders, Kept
 from jobs.core.plan import Claim, ClaimSeen, Plan, Role
 from jobs.core.verdict import ReplicaUpdate, Seen
 from queues.shape import ReplicaShape
@@ -189,6 +190,21 @@ class Claims(Protocol):
 
     def try_claim(self, claim: Claim) -> str:
         """Return why it would not make this claim today, such as a quota, in its words; empty where it would."""
+
+
+@runtime_checkable
+class Keeps(Protocol):
+    """A cluster whose claims are looked after by a keeper: a small pod of Muster's own that mounts one of them for a moment."""
+
+    def job_folders(self) -> JobFolders | None:
+        """Return where jobs have folders that outlast them; None if they have none. Asks no cluster."""
+
+    def keep(self, errand: Errand) -> Kept | None:
+        """Have the claim's keeper do the errand; called again with the same one until there is an answer.
+
+        A claim has one keeper at a time, which is gone with its answer; one that does not start is given up in the end.
+        Raises Refused if it cannot be made, and Unreachable.
+        """
 
 
 def room_of(alias: str) -> Room | None:

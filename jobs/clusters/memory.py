@@ -12,12 +12,15 @@ from datetime import UTC, datetime
 
 from common.errors import Sealed, Unreachable
 from jobs.core.attempt_ref import AttemptRef
+from jobs.core.keeping import Errand, JobFolders, Kept
 from jobs.core.plan import Claim, ClaimSeen, Plan
 from jobs.core.verdict import ENDED, ReplicaSeen, ReplicaState, Seen
 from queues.shape import ReplicaShape
+from volumes.use import Use
 
 from . import Expected, Inspected
 
+KEEPER_SECONDS = 600.0  # until a keeper that does not start is given up
 IDLE_SECONDS = 0.2  # between two checks for changes when there were none
 
 
@@ -62,6 +65,12 @@ class MemoryCluster:
         self.classes: dict[str, str] | None = {"": "memory", "shared": "memory"}
         self.lacks = ""  # what it has not, that Muster needs
         self.no_claims = ""  # why claims are not made
+        self.job_claim = ""  # in whose folders jobs write
+        self.folders: dict[str, set[str]] = {}  # there, by claim
+        self.stuck_folders: dict[str, str] = {}  # why they cannot be deleted
+        self.use = Use(100, 40, 1.0)  # what a keeper sees
+        self.keepers: dict[str, tuple[Errand, float]] = {}  # by claim, with the time when they were made
+        self.keepers_start = True
         self.nodes: dict[str, dict[str, str]] = {}  # labels by name; none: it does not say what nodes it has
 
     def inspect(self) -> list[Inspected]:
@@ -96,6 +105,28 @@ class MemoryCluster:
     def try_claim(self, claim: Claim) -> str:
         self._answer()
         return self.no_claims
+
+    def job_folders(self) -> JobFolders | None:
+        return JobFolders(self.job_claim, "jobs") if self.job_claim else None
+
+    def keep(self, errand: Errand) -> Kept | None:
+        self._answer()
+        if errand.claim not in self.keepers:
+            self.keepers[errand.claim] = errand, self.clock()
+            return None
+        asked, since = self.keepers[errand.claim]
+        is_late = self.clock() > since + KEEPER_SECONDS
+        if not (self.keepers_start or is_late):
+            return None
+        del self.keepers[errand.claim]
+        if asked.digest != errand.digest:
+            return None
+        if not self.keepers_start:
+            return Kept(problem="it did not start: no node takes it")
+        left = {name: self.stuck_folders[name] for name in errand.folders if name in self.stuck_folders}
+        gone = frozenset(errand.folders) - left.keys()
+        self.folders[errand.claim] = self.folders.get(errand.claim, set()) - gone
+        return Kept(gone, left, use=self.use)
 
     def apply(self, plan: Plan) -> None:
         self._answer()

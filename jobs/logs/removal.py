@@ -1,5 +1,7 @@
 """Remove finished jobs whose `ttl_seconds` is over: first most of their output, then the job itself, then their files.
 
+A folder in a claim of a cluster is noted with the removal, and deleted by a keeper (control/keeping.py).
+
 The deletion of the job is one transaction, with the row that remains of it and the entry of the audit. What a death
 leaves undone the next turn finds: jobs that are still due, and removed ones whose files are not deleted yet.
 """
@@ -16,7 +18,11 @@ from common import faultpoints
 from common.files import file_deletion
 from common.machine import trees
 from common.signals import doorbell
+from jobs import clusters
+from jobs.clusters import Keeps
 from jobs.models import Attempt, Delivery, Job, LogSegment, MetricChunk, MetricRollup, RemovedJob
+from volumes import keeping
+from volumes.models import LeftFolder
 
 from . import retention, usage
 
@@ -93,6 +99,7 @@ def _remove(job: Job, now: datetime) -> RemovedJob | None:
         before = {"phase": row.phase, "finished_at": row.finished_at, "ttl_seconds": row.ttl_seconds}
         audit.record(audit.AuditAction.JOB_REMOVED, by=None, on=row, team=row.team, before=before)
         doorbell.hint(job=row.pk, team=row.team_id, what="state")
+        keeping.note_left(_left_folders(row, now))
         row.delete()
     return removed
 
@@ -110,6 +117,19 @@ def _remains(job: Job, now: datetime) -> RemovedJob:
         started_at=found["started"] or job.running_at,
         removed_at=now,
     )
+
+
+def _left_folders(job: Job, now: datetime) -> list[LeftFolder]:
+    """Return the folders that its attempts had in claims, which only a pod can delete (control/keeping.py)."""
+    found = list[LeftFolder]()
+    for alias, namespace in Attempt.objects.filter(job=job).order_by().values_list("cluster", "namespace").distinct():
+        cluster = clusters.get(alias) if alias in settings.CLUSTERS else None
+        where = cluster.job_folders() if isinstance(cluster, Keeps) else None
+        if where is not None:
+            namespace = namespace or clusters.namespace_of(alias)
+            place = {"cluster": alias, "namespace": namespace, "claim": where.claim, "path": where.path}
+            found.append(LeftFolder(job=job.pk, run=job.run, removed_at=now, **place))
+    return found
 
 
 def _delete_files(removed: RemovedJob, now: datetime) -> None:

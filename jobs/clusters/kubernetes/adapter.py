@@ -18,11 +18,12 @@ from common import faultpoints
 from common.errors import Unreachable
 from jobs.clusters import Checked, Expected, Inspected, Placement
 from jobs.core.attempt_ref import AttemptRef
+from jobs.core.keeping import Errand, JobFolders, Kept
 from jobs.core.plan import Claim, ClaimSeen, Plan, Role
 from jobs.core.verdict import ReplicaUpdate, Seen
 from queues.shape import ReplicaShape
 
-from . import claims, meshes
+from . import meshes
 from .api import client
 from .api.answers import need
 from .api.client import CALL_SECONDS, Api
@@ -33,6 +34,7 @@ from .facts.pods import AttemptObjects, Owner, read_owner, read_pod
 from .facts.sizes import Size, read_size
 from .launch import LAUNCH_SECONDS, AttemptLauncher
 from .reading import inspection, pod_logs
+from .storage import claims, keeper
 from .teardown import END_SECONDS, end, end_replicas
 from .watch.informers import FRESH_SECONDS, ClusterView
 from .watch.nodes import read_node
@@ -42,6 +44,7 @@ START = AGENT.with_name("pod_entry.py")
 # A visit observes once and then launches or ends once: together shorter than a lease can be renewed
 # (control/lease_renewal.py).
 LOOK_SECONDS, LAST_SECONDS = 11.0, 5.0
+KEEP_SECONDS = 45.0  # a turn of a keeper: a few calls
 TOMBSTONE_SECONDS = 3600.0  # no call begun before an attempt was closed is still in flight after that
 TIDY_SECONDS = 300.0
 SIZES_SECONDS, SIZES_CALL_SECONDS = 60.0, 2.0  # a submission waits for it, at most once a minute
@@ -151,6 +154,12 @@ class KubernetesCluster(ClusterView):
 
     def try_claim(self, claim: Claim) -> str:
         return client.run(claims.attempt(self.api, self._home, claim), CALL_SECONDS)
+
+    def job_folders(self) -> JobFolders | None:
+        return JobFolders(self.site.job_claim, self.site.job_claim_path.strip("/")) if self.site.job_claim else None
+
+    def keep(self, errand: Errand) -> Kept | None:
+        return client.run(self._keep(errand), KEEP_SECONDS)
 
     @property
     def _home(self) -> str:
@@ -334,6 +343,13 @@ class KubernetesCluster(ClusterView):
         launcher = self._launcher(plan.ref.within(self.namespace).namespace)
         await self._need_alone(plan)
         return await launcher.launch(plan)
+
+    async def _keep(self, errand: Errand) -> Kept | None:
+        launcher = self._launcher(errand.namespace or self.namespace)
+        return await keeper.keep(
+            errand, api=self.api, site=launcher.site, agent=launcher.agent["metadata"]["name"],
+            need_agent=launcher.need_agent, now=self._clock(),
+        )  # fmt: skip
 
     async def _check(self, plan: Plan) -> Checked:
         return await self._launcher(self.namespace).check(plan)

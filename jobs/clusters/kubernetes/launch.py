@@ -14,7 +14,6 @@ from common.errors import Refused, Sealed, Unreachable
 from jobs.clusters import Checked
 from jobs.core.plan import Plan, Role
 
-from . import claims
 from .api.answers import NEVER, ApiAnswer, need, need_created
 from .api.client import METADATA, METADATA_LIST, Api
 from .api.objects import get
@@ -24,6 +23,7 @@ from .build.mounts import Manifest
 from .build.site import Site
 from .facts.pods import owner_uid, read_owner
 from .meshes import Meshes
+from .storage import claims
 
 REMOVED_SECONDS, LOOK_SECONDS = 3.0, 0.2  # for the cluster to remove what an attempt before this one owned
 LAUNCH_SECONDS = 10.0  # what is left then is up to the next visit
@@ -66,7 +66,7 @@ class AttemptLauncher:
                 await claims.ensure(self.api, f"api/v1/namespaces/{self.site.namespace}", claim)
         if plan.is_headless and plan.wanted is None:
             await self._need_headless(plan, owner)
-        await self._need_agent()
+        await self.need_agent()
         message = await self._need_config(plan, owner)
         for role in meshed:
             await self.meshes.need_mesh(plan, role, owner=owner, agent=self.agent["metadata"]["name"])
@@ -161,8 +161,8 @@ class AttemptLauncher:
             need_created(answer, f"Service {body['metadata']['name']}")
         return not answer.is_there_already
 
-    async def _need_agent(self) -> None:
-        """Create one immutable ConfigMap for all jobs.
+    async def need_agent(self) -> None:
+        """Create one immutable ConfigMap for all jobs, and for keepers.
 
         An existing one's content is compared: its author's code would run in every pod. Raises Refused if it differs.
         """

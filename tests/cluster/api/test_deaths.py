@@ -22,7 +22,7 @@ from tests.cluster.api.testbed import ClusterTestbed, options
 from tests.cluster.conftest import NamespaceFixture
 from tests.support.monarch_operator import OLD, Operator, defined
 from tests.support.patience import until
-from volumes.models import Volume
+from volumes.models import KeeperVisit, LeftFolder, Volume
 
 ROOT = Path(__file__).resolve().parents[3]
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
@@ -51,6 +51,7 @@ MESH_ENDING = both("mesh.delete")
 ELSEWHERE = both("cluster.end_replicas", "cluster.read_log")
 SUBMITTING = both("cluster.placement")
 CLAIMS = both("kube.claim", "kube.inspect")  # nothing is lost with the latter: it only reads
+KEEPERS = both("kube.keeper")
 
 
 class Visitors:
@@ -129,7 +130,7 @@ def visitors(testbed, tmp_path):
 
 def test_every_fault_point_of_the_tasks_process_and_the_watcher_is_covered():
     here = {*WITHOUT_PODS, *AFTER_PODS, *ENDING, *CLOSING, *BELLS, *SMALL, *both("cluster.apply", "kube.pod")}
-    here |= {*ELSEWHERE, *SUBMITTING, *MESH, *MESH_ENDING, *CLAIMS}
+    here |= {*ELSEWHERE, *SUBMITTING, *MESH, *MESH_ENDING, *CLAIMS, *KEEPERS}
     mine = ("scheduler.", "store.", "cluster.", "kube.", "mesh.", "doorbell.", "watcher.", "strays.")
     assert here == {point for point in faultpoints.POINTS if point.startswith(mine)}
 
@@ -211,6 +212,23 @@ def test_a_crash_while_a_claim_is_made_leaves_one_claim_and_its_job_goes_on(test
         "muster-volume-nlp.data"
     ]
     assert len(testbed.place.pods()) == 2
+
+
+@pytest.mark.soak(guards=("jobs/clusters/kubernetes", "jobs/control/keeping.py", "volumes"))
+def test_a_crash_while_a_keeper_is_made_or_given_up_leaves_at_most_one_and_no_folder_is_forgotten(testbed, visitors):
+    LeftFolder.objects.create(
+        job=10**6, run="1000000-abc", cluster="rig", namespace=testbed.place.namespace, claim="none"
+    )
+    name = labels.keeper("none")
+    for point in KEEPERS:  # each life is further ahead than a process may work on it
+        visitors.die_at(point, do="keep", ahead=60.0 * KEEPERS.index(point))
+        assert list(testbed.place.pods()) in ([], [name])
+    assert not visitors.live("keep", ahead=180.0)
+    assert list(testbed.place.pods()) == [name] and KeeperVisit.objects.get().folders == ["1000000-abc"]
+    visitors.die_at(*KEEPERS, do="keep", ahead=3600.0)
+    assert not visitors.live("keep", ahead=3600.0)  # it is late: given up
+    until(lambda: testbed.place.pods() == {})
+    assert "not ended in 10 min" in KeeperVisit.objects.get().message and LeftFolder.objects.count() == 1
 
 
 @pytest.mark.soak(guards=("jobs/clusters/kubernetes", "jobs/control/reconciler.py", "jobs/control/watcher.py"))

@@ -4,6 +4,7 @@ Labels select, but prove nothing: anyone who may create pods can set ours on the
 the owner (`pods.owner_uid`).
 """
 
+import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ OWNER = PREFIX + "owner"  # the owner's UID, so that one delete of the collectio
 SEALED = PREFIX + "sealed"  # on a Service: the attempt of this name is closed for good
 VOLUME = PREFIX + "volume"  # on a claim: the team's name for it
 TEAM = PREFIX + "team"
+# On the pod of a keeper: what it was told, as a digest. It has no run, so that no watch of replicas sees it.
+KEEPER = PREFIX + "keeper"
 AGENT = PREFIX + "agent"  # on the agent's ConfigMap: its hash
 
 # For people: the job's name, and who submitted it, as far as labels take it.
@@ -54,6 +57,11 @@ def service(run: str, attempt: int) -> str:
     A Service's name must begin with a letter (RFC 1035), which a run does not.
     """
     return f"m-{run}-{attempt}"
+
+
+def keeper(claim: str) -> str:
+    """Return the name of the pod that looks after a claim: it is the lock, by which a claim has one at a time."""
+    return f"muster-keeper-{hashlib.sha256(claim.encode()).hexdigest()[:16]}"
 
 
 def headless(job: str) -> str:

@@ -354,7 +354,7 @@ def _pod_spec(
         "terminationGracePeriodSeconds": plan.grace_seconds + DRAIN_SECONDS,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "securityContext": {**_pod_security(site), **role.shape.pod_security},
+        "securityContext": {**pod_security(site), **role.shape.pod_security},
         "containers": [_container(plan, role, site=site, env=env)],
         "volumes": mounts.volumes(plan, role.shape, site=site, config=config, agent=agent),
     }
@@ -422,7 +422,7 @@ def _resources(shape: ReplicaShape, devices: Mapping[str, str]) -> Manifest:
     return {name: amounts for name, amounts in wanted.items() if amounts}
 
 
-def _pod_security(site: Site) -> Manifest:
+def pod_security(site: Site) -> Manifest:
     return {
         "runAsNonRoot": True,
         "runAsUser": site.user,

@@ -4,10 +4,10 @@ from common import faultpoints
 from common.errors import Refused, Unreachable
 from jobs.core.plan import Claim, ClaimSeen
 
-from .api.answers import need, need_created
-from .api.client import Api
-from .api.objects import get, words
-from .build import labels, manifests
+from ..api.answers import need, need_created
+from ..api.client import Api
+from ..api.objects import get, words
+from ..build import labels, manifests
 
 MERGE = "application/merge-patch+json"
 NO_RIGHT = "Muster's account may not {verb} claims; apply deploy/account.yaml of this release again"

@@ -1,0 +1,1 @@
+"""Claims and what is in them."""
