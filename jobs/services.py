@@ -78,7 +78,7 @@ def submit(
     spec = found.spec
     sealed = job_secrets.seal(sent.get("secrets") or {})
     notes = (
-        *command_words.notes(sent=sent, queue=queue, workspace=workspace),
+        *command_words.notes(sent=sent, queue=queue, spec=spec, workspace=workspace),
         *resolving.changes(spec, sent),
         *storage.start_notes(spec),
     )
@@ -112,7 +112,7 @@ def preview(*, user: User, queue: Queue, sent: Mapping[str, Any], workspace: Wor
     spec, roles = found.spec, found.roles
     asked = {queue.resource: slots_of(roles)}
     notes = (
-        *command_words.notes(queue=queue, sent=sent, workspace=workspace),
+        *command_words.notes(queue=queue, sent=sent, spec=spec, workspace=workspace),
         *resolving.changes(spec, sent),
         *resolving.notes(queue, spec),
         *found.placement.warnings,

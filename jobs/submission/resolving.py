@@ -45,6 +45,7 @@ def resolve(*, queue: Queue, sent: Mapping[str, Any], workspace: Workspace | Non
         is_file=command_words.is_file_of(workspace),
         options=frameworks.OPTIONS,
     )
+    spec = command_words.in_code(spec, workspace)
     given = frozenset({*queue.defaults, *(name for name, value in sent.items() if value is not None)})
     if "gpus" in given:
         given |= {"nodes", "nproc_per_node"}

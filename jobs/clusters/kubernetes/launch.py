@@ -58,7 +58,7 @@ class AttemptLauncher:
         if meshed:
             await self.meshes.need_shape()
         for role in plan.roles:  # raises Refused for what no pod of the role can have, before anything is created
-            self._pod(plan, role, 0, owner="")
+            self._pods_of(plan, role, owner="")(0)
         places = [(role.name, index) for role, index in plan.replicas() if not role.operator]
         owner, is_new = await self._owner(plan)
         for claim in (*plan.claims.values(), *plan.job_claims.values()):
@@ -71,10 +71,10 @@ class AttemptLauncher:
         for role in meshed:
             await self.meshes.need_mesh(plan, role, owner=owner, agent=self.agent["metadata"]["name"])
         missing = places if is_new else await self._missing(plan, owner, places)
-        by_name = {role.name: role for role in plan.roles}
+        pods = {role.name: self._pods_of(plan, role, owner=owner) for role in plan.roles}
 
         async def create(place: tuple[str, int]) -> ApiAnswer:
-            body = self._pod(plan, by_name[place[0]], place[1], owner=owner)
+            body = pods[place[0]](place[1])
             with faultpoints.around("kube.pod"):
                 return await self._create("pods", body)
 
@@ -92,7 +92,7 @@ class AttemptLauncher:
         not checked.
         """
         try:
-            body = self._pod(plan, plan.roles[0], 0, owner=NOBODY)
+            body = self._pods_of(plan, plan.roles[0], owner=NOBODY)(0)
         except Refused as error:
             return Checked("invalid", str(error))
         with faultpoints.around("kube.read"):
@@ -105,10 +105,8 @@ class AttemptLauncher:
         is_passing = any(part in answer.words for part in PASSING)
         return Checked("invalid" if is_known and not is_passing else "not_checked", answer.words)
 
-    def _pod(self, plan: Plan, role: Role, index: int, *, owner: str) -> Manifest:
-        return manifests.pod(
-            plan, role, index, site=self.site, owner=owner, agent=self.agent["metadata"]["name"]
-        )  # fmt: skip
+    def _pods_of(self, plan: Plan, role: Role, *, owner: str) -> Callable[[int], Manifest]:
+        return manifests.pods_of(plan, role, site=self.site, owner=owner, agent=self.agent["metadata"]["name"])
 
     async def _owner(self, plan: Plan) -> tuple[str, bool]:
         """Return (UID, whether it was created just now).

@@ -9,9 +9,18 @@ from jobs import services
 from tests.support import packs
 from workspaces import sent
 from workspaces import services as workspaces
+from workspaces.models import Workspace
 
 pytestmark = pytest.mark.django_db
 SENT = {"command": "python train.py", "nodes": 1, "nproc_per_node": 1}
+
+
+@pytest.fixture
+def code(files, people, team) -> Workspace:
+    tree = {"examples/ddp.py": b"pass", "train.py": b"pass # here"}
+    workspaces.receive(team=team, by=people.owner, stream=io.BytesIO(packs.pack(*tree.values(), kind=packs.RAW)))
+    put = sent.entries([packs.file(path, content) for path, content in tree.items()])
+    return workspaces.create(team=team, by=people.owner, put=put)[0]
 
 
 def test_a_working_directory_must_be_a_folder_of_the_code(lab, files, people, team):
@@ -30,3 +39,32 @@ def test_a_working_directory_must_be_a_folder_of_the_code(lab, files, people, te
         with pytest.raises(InvalidSpec, match="is no folder of the job's code") as refused:
             services.preview(user=lab.user, queue=lab.queue, sent={**SENT, **more}, workspace=workspace)
         assert refused.value.problems[0].field == field
+
+
+@pytest.mark.parametrize(
+    ("command", "folder", "words", "starts"),
+    [
+        (["torchrun", "/app/train.py", "--out", "/app/out"], "", ["torchrun", "train.py", "--out", "/app/out"], ""),
+        (["torchrun", "/app/examples/ddp.py"], "", ["torchrun", "examples/ddp.py"], ""),
+        (["torchrun", "/app/examples/ddp.py"], "/app/examples", ["torchrun", "ddp.py"], "examples"),
+        (["torchrun", "/app/train.py"], "/app/examples/", ["torchrun", "../train.py"], "examples"),
+        ("torchrun /app/train.py", "/app", ["torchrun", "train.py"], ""),
+        (["torchrun", "/app/other.py"], "", ["torchrun", "/app/other.py"], ""),
+        (["torchrun", "/application/train.py"], "", ["torchrun", "/application/train.py"], ""),
+        (["torchrun", "/app/train.py"], "/srv", ["torchrun", "/app/train.py"], "/srv"),
+        (["torchrun", "/app/train.py"], "/app/models", ["torchrun", "/app/train.py"], "/app/models"),  # of the image
+        (["torchrun", "/app/../train.py"], "", ["torchrun", "/app/../train.py"], ""),
+    ],
+)
+def test_a_path_below_app_is_that_of_the_code(lab, code, command, folder, words, starts):
+    asked = {**SENT, "command": command, **({"working_dir": folder} if folder else {})}
+    found = services.preview(user=lab.user, queue=lab.queue, sent=asked, workspace=code)
+    assert (list(found.spec.command), found.spec.working_dir) == (words, starts)
+    given = command if isinstance(command, list) else command.split()
+    moved = [f"{one} is {one[5:]} of the job's code" for one in given if one not in words]
+    assert [one for one in found.notes if "of the job's code" in one] == moved
+
+
+def test_without_code_a_path_below_app_is_the_image_s(lab):
+    found = services.preview(user=lab.user, queue=lab.queue, sent={**SENT, "command": ["torchrun", "/app/train.py"]})
+    assert found.spec.command == ("torchrun", "/app/train.py")

@@ -7,7 +7,7 @@ import base64
 import hashlib
 import ipaddress
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -215,34 +215,51 @@ def replica_config(plan: Plan, role: Role, site: Site) -> dict[str, Any]:
 
 def pod(plan: Plan, role: Role, index: int, *, site: Site, owner: str, agent: str) -> Manifest:
     """Return one replica's pod. `owner` is the Service's UID, `agent` the name of the agent's ConfigMap."""
-    role, incarnation = role.on(site.shape), plan.incarnation(role.name, index)
-    name = labels.pod(plan.run, plan.attempt, role.name, index, incarnation)
-    env = [{"name": name, "value": value} for name, value in environment(plan, role, index, site=site).items()]
-    config = _config_volume(
-        role, [(f"{role.name}-{index}", "token")], _secret_name(plan, (role.name, index), owner), site=site
-    )
-    spec: Manifest = {
-        "restartPolicy": "Never",
-        "hostname": name,
-        "subdomain": labels.service(plan.run, plan.attempt),
-        **_pod_spec(plan, role, site=site, env=env, config=config, agent=agent, owner=owner),
-    }
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            **_metadata(plan, owner=owner),
-            "name": name,
-            **_annotations(role),
-            "labels": {
-                **role.shape.labels,
-                **labels.for_people(plan.job, plan.user, role=role.name, index=index),
-                **_resolved(role.labels, plan, role, index=index, site=site),
-                **labels.of_replica(plan.run, plan.attempt, role.name, index, incarnation, owner=owner),
+    return pods_of(plan, role, site=site, owner=owner, agent=agent)(index)
+
+
+def pods_of(plan: Plan, role: Role, *, site: Site, owner: str, agent: str) -> Callable[[int], Manifest]:
+    """Return a function from a replica's number to its pod. What the role's pods have in common is described once.
+
+    Raises Refused for what no pod of the role can have.
+    """
+    role = role.on(site.shape)
+    common = _pod_spec(plan, role, site=site, owner=owner)
+    container = _container(plan, role, site=site)
+    of_all, annotations = environment_of_all(plan), _annotations(role)
+
+    def make(index: int) -> Manifest:
+        incarnation = plan.incarnation(role.name, index)
+        name = labels.pod(plan.run, plan.attempt, role.name, index, incarnation)
+        env = environment(plan, role, index, site=site, of_all=of_all)
+        secret = _secret_name(plan, (role.name, index), owner)
+        config = _config_volume(role, [(f"{role.name}-{index}", "token")], secret, site=site)
+        spec: Manifest = {
+            "restartPolicy": "Never",
+            "hostname": name,
+            "subdomain": labels.service(plan.run, plan.attempt),
+            **common,
+            "containers": [{**container, "env": [{"name": key, "value": value} for key, value in env.items()]}],
+            "volumes": mounts.volumes(plan, role.shape, site=site, config=config, agent=agent),
+        }
+        return {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                **_metadata(plan, owner=owner),
+                "name": name,
+                **annotations,
+                "labels": {
+                    **role.shape.labels,
+                    **labels.for_people(plan.job, plan.user, role=role.name, index=index),
+                    **_resolved(role.labels, plan, role, index=index, site=site),
+                    **labels.of_replica(plan.run, plan.attempt, role.name, index, incarnation, owner=owner),
+                },
             },
-        },
-        "spec": spec,
-    }
+            "spec": spec,
+        }
+
+    return make
 
 
 def mesh(plan: Plan, role: Role, *, site: Site, owner: str, agent: str, takes_template: bool) -> Manifest:
@@ -256,9 +273,9 @@ def mesh(plan: Plan, role: Role, *, site: Site, owner: str, agent: str, takes_te
     config = _config_volume(role, tokens, _secret_name(plan, (role.name, 0), owner), site=site)
     spec = {
         "restartPolicy": "Always",  # the only one that the StatefulSet of a mesh takes
-        **_pod_spec(
-            plan, role, site=site, env=_mesh_environment(plan, role, site), config=config, agent=agent, owner=owner
-        ),
+        **_pod_spec(plan, role, site=site, owner=owner),
+        "containers": [{**_container(plan, role, site=site), "env": _mesh_environment(plan, role, site)}],
+        "volumes": mounts.volumes(plan, role.shape, site=site, config=config, agent=agent),
     }
     own = labels.of_role(plan.run, plan.attempt, role.name, owner=owner)
     people = labels.for_people(plan.job, plan.user, role=role.name)
@@ -293,17 +310,23 @@ def _mesh_environment(plan: Plan, role: Role, site: Site) -> list[Manifest]:
     ]
 
 
-def environment(plan: Plan, role: Role, index: int, *, site: Site) -> dict[str, str]:
+def environment_of_all(plan: Plan) -> dict[str, str]:
+    """Return the variables that all replicas have alike: where volumes and files are."""
+    env = {volume_variable(name): path or f"{VOLUMES}/{name}" for name, path in plan.volumes.items()}
+    env |= start_variables(plan, mounts.FROM)
+    return env | {secret_variable(name): one.path or f"{SECRETS}/{name}" for name, one in plan.secret_files.items()}
+
+
+def environment(
+    plan: Plan, role: Role, index: int, *, site: Site, of_all: Mapping[str, str] | None = None
+) -> dict[str, str]:
     """Return the variables that differ per replica, or that a restricted pod lacks.
 
-    The user's own are in the Secret.
+    The user's own are in the Secret. `of_all`: what `environment_of_all` returned.
     """
-    env = _resolved(role.env, plan, role, index=index, site=site)
-    env |= {volume_variable(name): path or f"{VOLUMES}/{name}" for name, path in plan.volumes.items()}
-    env |= start_variables(plan, mounts.FROM)
-    env |= {secret_variable(name): one.path or f"{SECRETS}/{name}" for name, one in plan.secret_files.items()}
     return {
-        **env,
+        **_resolved(role.env, plan, role, index=index, site=site),
+        **(environment_of_all(plan) if of_all is None else of_all),
         "MUSTER_HOST": resolve(Here(), plan, role, index=index, namespace=site.namespace),
         "MUSTER_INDEX": str(index),
         **({"MUSTER_INCARNATION": str(again)} if (again := plan.incarnation(role.name, index)) else {}),
@@ -346,17 +369,13 @@ def _metadata(plan: Plan, *, owner: str) -> Manifest:
     return {"name": name, "ownerReferences": [{"apiVersion": "v1", "kind": "Service", "name": name, "uid": owner}]}
 
 
-def _pod_spec(
-    plan: Plan, role: Role, *, site: Site, env: list[Manifest], config: Manifest, agent: str, owner: str
-) -> Manifest:
-    """Return what the pods of a role have in common; its shape is the whole one. `config`: the volume with their configuration and tokens."""
+def _pod_spec(plan: Plan, role: Role, *, site: Site, owner: str) -> Manifest:
+    """Return what the pods of a role have in common, beside containers and volumes; its shape is the whole one."""
     spec: Manifest = {
         "terminationGracePeriodSeconds": plan.grace_seconds + DRAIN_SECONDS,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "securityContext": {**pod_security(site), **role.shape.pod_security},
-        "containers": [_container(plan, role, site=site, env=env)],
-        "volumes": mounts.volumes(plan, role.shape, site=site, config=config, agent=agent),
     }
     if first := [*_containers(role.shape.init_containers), *_containers(role.shape.sidecars, is_sidecar=True)]:
         spec["initContainers"] = first
@@ -390,13 +409,12 @@ def _annotations(role: Role) -> Manifest:
     return {"annotations": dict(role.shape.annotations)} if role.shape.annotations else {}
 
 
-def _container(plan: Plan, role: Role, *, site: Site, env: list[Manifest]) -> Manifest:
+def _container(plan: Plan, role: Role, *, site: Site) -> Manifest:
     return {
         "name": CONTAINER,
         "image": role.shape.image,
         "imagePullPolicy": role.shape.pull_policy,
         "command": [PYTHON, f"{AGENT}/start.py"],
-        "env": env,
         "resources": _resources(role.shape, devices_of(plan.resource, role, site)),
         "securityContext": {
             "allowPrivilegeEscalation": False,
