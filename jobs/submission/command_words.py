@@ -41,7 +41,8 @@ def notes(*, sent: Mapping[str, Any], queue: Queue, spec: JobSpec, workspace: Wo
     """Return notes for the user on how the command was interpreted; `spec` is what came of it."""
     command = sent.get("command") or queue.defaults.get("command")
     whole = quoted_whole(command)
-    given = split(whole) if whole else command if isinstance(command, list | tuple) else []
+    text = whole or (command if isinstance(command, str) else "")
+    given = split(text) if text else command if isinstance(command, list | tuple) else []
     paths = [word for word, became in zip(map(str, given), spec.command, strict=False) if word != became]
     found = [f"{path} is {below} of the job's code" for path in paths if (below := _below_app(path))]
     if not whole or is_file_of(workspace)(whole):
