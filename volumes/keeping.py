@@ -50,6 +50,11 @@ def begin(
     return bool(free.update(asked_at=now, path=path, folders=list(folders), volume=volume, busy_until=None))
 
 
+def of_volume(volume: Volume) -> KeeperVisit | None:
+    """Return the keeper that its claim has now, or the pause after one that failed; None where there is neither."""
+    return KeeperVisit.objects.filter(cluster=volume.cluster, claim=volume.claim_name).order_by("-pk").first()
+
+
 def begun(*, most: int) -> list[KeeperVisit]:
     """Return keepers that have not answered, the oldest first."""
     return list(KeeperVisit.objects.filter(asked_at__isnull=False).order_by("asked_at", "pk")[:most])

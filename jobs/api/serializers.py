@@ -116,6 +116,7 @@ class FailureSerializer(serializers.Serializer[Any]):
     after_end = serializers.BooleanField(
         help_text="it became this one by reports that came after the attempt had ended"
     )
+    node = serializers.CharField(help_text="the node that it blames, which retries avoid; empty for most")
 
 
 class RankCounts(serializers.Serializer[Any]):

@@ -14,7 +14,7 @@ from accounts.pages.parts import allowed
 from accounts.permissions import Act, may, require
 from common.errors import Conflict, InvalidInput
 from jobs.submission import storage
-from volumes import services
+from volumes import keeping, services
 from volumes.models import AccessMode, Volume
 
 from .responses import Context, HtmxRequest, answer
@@ -100,6 +100,7 @@ def _page(request: HtmxRequest, row: Volume, *, status: int = 200, **more: Any) 
         "team": row.team,
         "users": services.used_by(row),
         "has_claim": storage.has_claims(row.cluster),
+        "keeper": keeping.of_volume(row),
         "variable": row.name.upper().replace("-", "_"),
         "may_manage": may(request.user, Act.MANAGE, row.team) and row.removal_asked_at is None,
         **more,

@@ -130,7 +130,8 @@ def _failure(failure: Failure | None, *, job: Job, terminal: Terminal) -> list[s
     likely = "likely" if failure.certainty == "likely" and failure.kind != "unknown" else ""
     kind = " ".join(filter(None, [likely, failure.kind.replace("_", " ")]))
     late = "reported after the end" if failure.after_end else ""
-    place = ", ".join(filter(None, [kind, failure.replica, clock(failure.at), late]))
+    node = f"blames node {printable(failure.node)}" if failure.node else ""
+    place = ", ".join(filter(None, [kind, failure.replica, clock(failure.at), node, late]))
     lines = [f"  | {printable(uncoloured(line))}" for line in failure.traceback or failure.last_lines]
     rank = "" if failure.rank is None else f" --rank {failure.rank}"
     more = terminal.dim(f"`muster logs {job.id}{rank}` shows the whole output")

@@ -38,6 +38,7 @@ class Failure(Model):
     traceback_rank: int | None = None  # the traceback's rank: if the named rank printed none, a rank that waited for it
     last_lines: tuple[str, ...] = read(tuple, default=())
     after_end: bool = False  # it became this one by reports that came after the attempt had ended
+    node: str = ""  # that it blames; retries avoid it
 
     @property
     def words(self) -> str:

@@ -48,9 +48,9 @@ SMALL = both(
 MESH = both("mesh.shape", "mesh.create", "mesh.find", "mesh.pods", "mesh.label")
 MESH_ENDING = both("mesh.delete")
 # Covered elsewhere: elastic jobs in tests/system/faults, logs of containers in tests/cluster/node/test_unreachable.py.
-ELSEWHERE = both("cluster.end_replicas", "cluster.read_log")
+ELSEWHERE = both("cluster.end_replicas", "cluster.read_log", "kube.inspect")  # the last only reads, for a person
 SUBMITTING = both("cluster.placement")
-CLAIMS = both("kube.claim", "kube.inspect")  # nothing is lost with the latter: it only reads
+CLAIMS = both("kube.claim")
 KEEPERS = both("kube.keeper")
 
 

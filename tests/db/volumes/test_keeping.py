@@ -14,7 +14,7 @@ from queues.models import Queue
 from tests.support.builders import Clock
 from tests.support.keepers import check_one_that_does_not_start
 from volumes import services
-from volumes.keeping import pause_after
+from volumes.keeping import failed, pause_after
 from volumes.models import KeeperVisit, LeftFolder, Volume
 from volumes.use import Use
 
@@ -249,3 +249,15 @@ def test_the_fake_keeps_the_contract():
     cluster = MemoryCluster(clock.seconds)
     cluster.keepers_start = False
     check_one_that_does_not_start(cluster, keepers=lambda: len(cluster.keepers), advance=clock.advance)
+
+
+def test_the_page_of_a_volume_shows_its_keeper_as_muster_s_own(kept, people, client):
+    row = bound(kept, people)
+    client.force_login(people.owner)
+    address = f"/teams/{row.team.name}/volumes/{row.name}"
+    assert "Keeper" not in client.get(address).text
+    turn(kept)
+    assert "a pod of Muster's own looks at it" in client.get(address).text
+    failed(KeeperVisit.objects.get(), message="its image <b>cannot</b> be pulled", now=timezone.now())
+    page = client.get(address).text
+    assert "could not look at it: its image &lt;b&gt;cannot" in page
