@@ -91,9 +91,13 @@ async def _delete_all(attempt: AttemptObjects, *, api: Api, path: str, seconds: 
 
 
 async def _delete_meshes(attempt: AttemptObjects, *, api: Api, path: str) -> None:
-    """Delete the attempt's MonarchMeshes, or they replace each pod that is deleted. 404: the operator was uninstalled."""
+    """Delete the attempt's MonarchMeshes, or they replace each pod that is deleted. 404: the operator was uninstalled.
+
+    In the foreground: a mesh keeps its name until its pods are gone. Otherwise the next attempt, whose mesh has the same
+    name, could take a pod for its own that the earlier mesh's set made at the last moment, and that goes with it.
+    """
     params = {"labelSelector": labels.selector(labels.of_attempt(attempt.ref.run, attempt.ref.number))}
-    body = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
+    body = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Foreground"}
     with faultpoints.around("mesh.delete"):
         answer = await api.call(
             "DELETE", meshes.path_of(path), params=params, body=body, accept=f"{METADATA_LIST},{JSON}"
