@@ -8,6 +8,7 @@ from celery.beat import Service
 
 from controlplane.celery import app
 from controlplane.management.commands.beat import Beat
+from tests.support.patience import PATIENCE_SECONDS
 
 
 @pytest.fixture
@@ -24,11 +25,15 @@ def test_a_signal_ends_it_where_the_schedule_cannot_be_written(beat, tmp_path, m
     def fails() -> None:
         raise OSError("the schedule is being written")
 
-    monkeypatch.setattr(service.scheduler, "sync", fails)
     beat(threading.Event()).install_sync_handler(service)
-    with pytest.raises(SystemExit):
-        signal.raise_signal(signal.SIGTERM)
-    assert service._is_shutdown.is_set()
+    with monkeypatch.context() as patched:
+        patched.setattr(service.scheduler, "sync", fails)
+        with pytest.raises(SystemExit):
+            signal.raise_signal(signal.SIGTERM)
+    running = threading.Thread(target=service.start, daemon=True)  # its loop has nothing left to do
+    running.start()
+    running.join(PATIENCE_SECONDS)
+    assert not running.is_alive()
 
 
 def test_a_signal_before_its_service_began_is_not_lost(beat, tmp_path):
