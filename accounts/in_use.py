@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from common.errors import Conflict
+from common.text import listed
 
 SHOWN = 5  # users that a refusal names
 Find = Callable[[Any, str], list[str]]
@@ -24,5 +25,4 @@ def of(kind: str, *, team: Any, name: str) -> list[str]:
 def refuse(kind: str, *, what: str, team: Any, name: str) -> None:
     """Raise Conflict, naming who would break, while somebody uses it. `what`: the word for it."""
     if users := of(kind, team=team, name=name):
-        shown = ", ".join(users[:SHOWN]) + (f" and {len(users) - SHOWN} more" if len(users) > SHOWN else "")
-        raise Conflict(f"{what} {name} is used by {shown}; end or change these first", "name", name)
+        raise Conflict(f"{what} {name} is used by {listed(users, SHOWN)}; end or change these first", "name", name)

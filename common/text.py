@@ -1,6 +1,7 @@
 """Format values as text for people, for pages, API and messages alike, and strip terminal control characters. Pure."""
 
 import re
+from collections.abc import Sequence
 
 
 def format_duration(seconds: float | None) -> str:
@@ -28,6 +29,18 @@ def format_bytes(count: float | None) -> str:
             return f"{value:.0f} {unit}" if value >= 10 or unit == "B" else f"{value:.1f} {unit}"
         value /= 1024
     return f"{value:.1f} TiB"
+
+
+def listed(names: Sequence[str], most: int) -> str:
+    """Return "a, b and 3 more", or all of them: "a, b"."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def nodes_listed(names: Sequence[str], most: int) -> str:
+    """Return "node a", "nodes a and b", or "nodes a, b and 3 more"."""
+    words = listed(names, most) if len(names) > most else " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+    return f"{'node' if len(names) == 1 else 'nodes'} {words}"
 
 
 def format_number(value: float) -> str:

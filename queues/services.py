@@ -17,11 +17,13 @@ from accounts.models import Team, User
 from accounts.permissions import Act, is_platform_admin, require, require_platform_admin
 from common.errors import Conflict, InvalidInput, Problem
 from common.signals import doorbell
+from common.text import listed
 
 from . import templates
 from .models import Ceiling, Queue, QueueVersion, Resource
 
 MOST_SLOTS = 1_000_000
+SHOWN = 10  # changes that a refusal names
 MOST_GPUS_PER_NODE = 256
 NAME = re.compile(r"[-a-zA-Z0-9_]{1,40}")
 CHANGEABLE = ("slots", "is_open", "description", "gpus_per_node")
@@ -230,7 +232,7 @@ def _changed_meanwhile(queue: Queue, expected: int, newest: QueueVersion) -> Con
     whose = f" by {newest.created_by.get_username()}" if newest.created_by else ""
     seen = queue.versions.filter(number=expected).first()
     paths = templates.changes(seen.content, newest.content) if seen else []
-    what = f": {', '.join(paths[:10])}" + (f" and {len(paths) - 10} more" if len(paths) > 10 else "") if paths else ""
+    what = f": {listed(paths, SHOWN)}" if paths else ""
     words = (
         f"queue {queue.name} was changed{whose} since version {expected}; it is at version {newest.number} now{what}"
     )

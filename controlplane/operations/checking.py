@@ -234,12 +234,10 @@ def _clusters() -> Iterator[Finding]:
         try:
             attempts = _attempts(alias)
         except ClusterError as error:
-            yield Finding(
-                f"cluster {alias}", str(error), "its entry of MUSTER_CLUSTERS (docs/kubernetes.md)", is_wrong=True
-            )
+            yield Finding(f"cluster {alias}", str(error), inspecting.SETTING, is_wrong=True)
         except Exception as error:  # wrong options end in whatever the adapter meets first
             state = f"{type(error).__name__}: {error}"
-            yield Finding(f"cluster {alias}", state, "its entry of MUSTER_CLUSTERS (docs/kubernetes.md)", is_wrong=True)
+            yield Finding(f"cluster {alias}", state, inspecting.SETTING, is_wrong=True)
         else:
             yield Finding(f"cluster {alias}", f"answers, {attempts} attempts there")
             for one in inspecting.inspect(alias):

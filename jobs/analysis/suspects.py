@@ -1,5 +1,6 @@
 """Nodes that verdicts blame for the failures of several jobs: proposed to platform administrators, who may exclude them."""
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -11,6 +12,7 @@ from queues import excluded
 
 SINCE = timedelta(days=1)
 JOBS = 2  # whose failures within a day make a node suspect
+CLUSTER = "of_cluster"  # in which the attempt ran
 MOST = 5000  # verdicts that are looked at, newest first
 
 
@@ -43,8 +45,9 @@ def suspects(now: datetime, *, clusters: Iterable[str]) -> list[Suspect]:
     out = {(cluster, name) for cluster in known for name in excluded.names(cluster)}
     found: dict[tuple[str, str], dict[int, AttemptFailure]] = {}
     for one in _blaming(now - SINCE):
-        key = (one.of_cluster, one.node)  # type: ignore[attr-defined]
-        if key[0] in known and key not in out and one.judged_at > since.get(key, one.judged_at - SINCE):
+        key = (getattr(one, CLUSTER), one.node)
+        is_old = key in since and one.judged_at <= since[key]
+        if key[0] in known and key not in out and not is_old:
             found.setdefault(key, {}).setdefault(one.job_id, one)
     several = [Suspect(*key, tuple(jobs.values())) for key, jobs in found.items() if len(jobs) >= JOBS]
     return sorted(several, key=lambda one: (-one.jobs, one.cluster, one.name))
@@ -52,7 +55,7 @@ def suspects(now: datetime, *, clusters: Iterable[str]) -> list[Suspect]:
 
 def _blaming(since: datetime) -> Iterable[AttemptFailure]:
     rows = AttemptFailure.objects.exclude(node="").filter(judged_at__gt=since).select_related("job__team")
-    rows = rows.annotate(of_cluster=Coalesce("launch__cluster", "job__queue__cluster"))
+    rows = rows.annotate(**{CLUSTER: Coalesce("launch__cluster", "job__queue__cluster")})
     return rows.defer("traceback", "last_lines").order_by("-judged_at", "-id")[:MOST]
 
 
@@ -67,7 +70,4 @@ def running_on(cluster: str, names: Iterable[str]) -> dict[str, int]:
     rows = Replica.objects.filter(
         node__in=list(names), closed_at=None, ended_at=None, job__queue__cluster=cluster, job__finished_at=None
     )
-    counts: dict[str, int] = {}
-    for node in rows.values_list("node", flat=True):
-        counts[node] = counts.get(node, 0) + 1
-    return counts
+    return Counter(rows.values_list("node", flat=True))

@@ -1,11 +1,11 @@
 """The current use of a queue, and warnings about it."""
 
-from collections.abc import Sequence
 from typing import Any
 
 from django.db.models import OuterRef, QuerySet, Subquery, Sum, TextField, Value
 from django.db.models.functions import Coalesce
 
+from common.text import listed
 from jobs.models import Job, in_order
 from queues import sharing
 from queues.models import Queue, QueueVersion
@@ -47,7 +47,7 @@ def consequences(queue: Any, *, slots: int, is_open: bool) -> list[str]:
         )
     never = [f"{name} (job {pk}, {wants})" for pk, name, wants in waiting if slots < wants <= queue.nominal]
     if never:
-        sentences.append(f"Larger than the new quota, so never to start with it: {_some(never)}.")
+        sentences.append(f"Larger than the new quota, so never to start with it: {listed(never, NAMED)}.")
     if queue.is_open and not is_open and waiting:
         sentences.append(f"{_jobs(len(waiting))} will wait until the queue is opened again; running jobs go on.")
     if is_open and waiting and (slots > queue.nominal or not queue.is_open):
@@ -68,12 +68,7 @@ def _starting(waiting: list[tuple[int, str, int]], free: int) -> str:
         fitting.append(f"{name} (job {pk})")
     if not fitting:
         return "No waiting job starts by that alone."
-    return f"There is room at once for {_some(fitting)}."
-
-
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return ", ".join(names[:NAMED]) + more
+    return f"There is room at once for {listed(fitting, NAMED)}."
 
 
 def _jobs(count: int) -> str:

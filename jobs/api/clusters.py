@@ -10,10 +10,11 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from accounts.models import User
 from accounts.permissions import require_platform_admin
 from common.http.rest import listed
 from jobs.submission import inspecting
+
+from .params import user_of
 
 
 class ClusterSerializer(serializers.Serializer[Any]):
@@ -36,7 +37,7 @@ class InspectedSerializer(serializers.Serializer[Any]):
 class ClustersView(APIView):
     @extend_schema(operation_id="clusters_list", responses=listed(ClusterSerializer))
     def get(self, request: Request) -> Response:
-        require_platform_admin(_user(request), "see the clusters")
+        require_platform_admin(user_of(request), "see the clusters")
         rows = [inspecting.described(alias) for alias in sorted(settings.CLUSTERS)]
         return Response({"results": ClusterSerializer(rows, many=True).data, "next": None})
 
@@ -46,12 +47,7 @@ class ClusterCheckView(APIView):
 
     @extend_schema(operation_id="clusters_check", responses=listed(InspectedSerializer))
     def get(self, request: Request, name: str) -> Response:
-        require_platform_admin(_user(request), "check clusters")
+        require_platform_admin(user_of(request), "check clusters")
         if name not in settings.CLUSTERS:
             raise Http404
         return Response({"results": InspectedSerializer(inspecting.inspect(name), many=True).data, "next": None})
-
-
-def _user(request: Request) -> User:
-    assert isinstance(request.user, User)
-    return request.user

@@ -10,8 +10,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from accounts.models import User
 from accounts.permissions import require_platform_admin
+from accounts.serializers import Sent
 from common.http.rest import listed
 from jobs.analysis import suspects
 from jobs.models import AttemptFailure
@@ -19,7 +19,7 @@ from jobs.submission import nodes
 from queues import excluded
 from queues.models import ExcludedNode
 
-from .queues import sent_by
+from .params import user_of
 
 
 class ExcludedNodeSerializer(serializers.ModelSerializer[ExcludedNode]):
@@ -33,7 +33,7 @@ class ExcludedNodeSerializer(serializers.ModelSerializer[ExcludedNode]):
         read_only_fields = fields
 
 
-class NewExcluded(serializers.Serializer[Any]):
+class NewExcluded(Sent):
     cluster = serializers.CharField(max_length=40)
     name = serializers.CharField(max_length=253)
     reason = serializers.CharField(max_length=excluded.MOST_REASON, help_text="what is wrong with the node")
@@ -66,13 +66,13 @@ class ExcludedNodesView(APIView):
 
     @extend_schema(operation_id="excluded_nodes_list", responses=listed(ExcludedNodeSerializer))
     def get(self, request: Request) -> Response:
-        require_platform_admin(_user(request), "see which nodes are excluded")
+        require_platform_admin(user_of(request), "see which nodes are excluded")
         rows = ExcludedNode.objects.filter(readmitted_at=None).select_related("excluded_by")
         return Response({"results": ExcludedNodeSerializer(rows, many=True).data, "next": None})
 
     @extend_schema(operation_id="excluded_nodes_create", request=NewExcluded, responses={201: ExcludedNodeSerializer})
     def post(self, request: Request) -> Response:
-        row = nodes.exclude(by=_user(request), **sent_by(NewExcluded, request))
+        row = nodes.exclude(by=user_of(request), **NewExcluded.of(request))
         return Response(ExcludedNodeSerializer(row).data, status=201)
 
 
@@ -80,8 +80,8 @@ class ExcludedNodeView(APIView):
     @extend_schema(operation_id="excluded_nodes_destroy", request=None, responses={204: None})
     def delete(self, request: Request, pk: int) -> Response:
         """Let new pods on the node again."""
-        require_platform_admin(_user(request), "readmit nodes")
-        excluded.readmit(row=get_object_or_404(ExcludedNode, pk=pk, readmitted_at=None), by=_user(request))
+        require_platform_admin(user_of(request), "readmit nodes")
+        excluded.readmit(row=get_object_or_404(ExcludedNode, pk=pk, readmitted_at=None), by=user_of(request))
         return Response(status=204)
 
 
@@ -90,11 +90,6 @@ class SuspectedNodesView(APIView):
 
     @extend_schema(operation_id="suspected_nodes_list", responses=listed(SuspectSerializer))
     def get(self, request: Request) -> Response:
-        require_platform_admin(_user(request), "see which nodes are suspected")
+        require_platform_admin(user_of(request), "see which nodes are suspected")
         found = suspects.suspects(timezone.now(), clusters=nodes.with_nodes())
         return Response({"results": SuspectSerializer(found, many=True).data, "next": None})
-
-
-def _user(request: Request) -> User:
-    assert isinstance(request.user, User)
-    return request.user

@@ -12,7 +12,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from accounts import members
-from accounts.models import Team, User
+from accounts.models import Team
 from accounts.permissions import Act, require
 from common.errors import InvalidInput, Problem
 from common.http.rest import Paging, listed
@@ -22,6 +22,8 @@ from jobs.submission.resolving import queue_defaults
 from queues import allowed, services, templates
 from queues.models import AllowedObject, Queue, QueueVersion, Resource
 from queues.readable import readable_queues
+
+from .params import user_of
 
 MOST = 100  # versions that are listed
 
@@ -111,16 +113,16 @@ class QueueViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.Ge
     lookup_value_regex = "[-a-zA-Z0-9_]{1,40}"
 
     def get_queryset(self) -> QuerySet[Queue]:
-        return with_use(readable_queues(_user(self.request)))
+        return with_use(readable_queues(user_of(self.request)))
 
     @extend_schema(request=NewQueue, responses={201: QueueSerializer})
     def create(self, request: Request) -> Response:
-        queue = services.make(by=_user(request), **sent_by(NewQueue, request))
+        queue = services.make(by=user_of(request), **_sent(NewQueue, request))
         return self._queue(queue, 201)
 
     @extend_schema(request=QueueChange, responses=QueueSerializer)
     def partial_update(self, request: Request, name: str) -> Response:
-        queue, user, sent = self.get_object(), _user(request), sent_by(QueueChange, request)
+        queue, user, sent = self.get_object(), user_of(request), _sent(QueueChange, request)
         require(user, Act.MANAGE, queue.team)
         if "defaults" in sent:
             sent["defaults"] = queue_defaults(queue, sent["defaults"])
@@ -161,7 +163,7 @@ class CeilingChange(serializers.Serializer[Any]):
 class CeilingsView(APIView):
     @extend_schema(operation_id="ceilings_list", responses=listed(CeilingSerializer))
     def get(self, request: Request, team: str) -> Response:
-        found = members.readable_team(_user(request), team)
+        found = members.readable_team(user_of(request), team)
         results = [_ceiling(found, *pair) for pair in services.ceilings_of(found).items()]
         return Response({"results": results, "next": None})
 
@@ -171,8 +173,8 @@ class CeilingView(APIView):
 
     @extend_schema(operation_id="ceilings_update", request=CeilingChange, responses=CeilingSerializer)
     def put(self, request: Request, team: str, resource: str) -> Response:
-        found = members.readable_team(_user(request), team)
-        row = services.set_ceiling(team=found, resource=resource, by=_user(request), **sent_by(CeilingChange, request))
+        found = members.readable_team(user_of(request), team)
+        row = services.set_ceiling(team=found, resource=resource, by=user_of(request), **_sent(CeilingChange, request))
         return Response(_ceiling(found, resource, row.slots))
 
 
@@ -199,23 +201,23 @@ class AllowedView(APIView):
 
     @extend_schema(operation_id="allowed_list", responses=listed(AllowedSerializer))
     def get(self, request: Request, team: str) -> Response:
-        found = members.readable_team(_user(request), team)
+        found = members.readable_team(user_of(request), team)
         rows = AllowedObject.objects.filter(team=found).select_related("created_by")
         return Response({"results": AllowedSerializer(rows, many=True).data, "next": None})
 
     @extend_schema(operation_id="allowed_create", request=NewAllowed, responses={201: AllowedSerializer})
     def post(self, request: Request, team: str) -> Response:
-        found = members.readable_team(_user(request), team)
-        row = allowed.allow(team=found, by=_user(request), **sent_by(NewAllowed, request))
+        found = members.readable_team(user_of(request), team)
+        row = allowed.allow(team=found, by=user_of(request), **_sent(NewAllowed, request))
         return Response(AllowedSerializer(row).data, status=201)
 
 
 class AllowedOneView(APIView):
     @extend_schema(operation_id="allowed_destroy", request=None, responses={204: None})
     def delete(self, request: Request, team: str, pk: int) -> Response:
-        found = members.readable_team(_user(request), team)
+        found = members.readable_team(user_of(request), team)
         row = get_object_or_404(AllowedObject.objects.select_related("team"), team=found, pk=pk)
-        allowed.forbid(row=row, by=_user(request))
+        allowed.forbid(row=row, by=user_of(request))
         return Response(status=204)
 
 
@@ -223,7 +225,7 @@ def _ceiling(team: Team, resource: str, slots: int | None) -> dict[str, Any]:
     return {"resource": resource, "slots": slots, "quota": services.quota_of(team, resource)}
 
 
-def sent_by(serializer: type[serializers.Serializer[Any]], request: Request) -> dict[str, Any]:
+def _sent(serializer: type[serializers.Serializer[Any]], request: Request) -> dict[str, Any]:
     body = serializer(data=request.data)
     body.is_valid(raise_exception=True)
     known = sorted(serializer().fields)
@@ -231,8 +233,3 @@ def sent_by(serializer: type[serializers.Serializer[Any]], request: Request) -> 
         words = f"cannot be set; these can: {', '.join(known)}"
         raise InvalidInput(*(Problem(name, None, words) for name in unknown))
     return dict(body.validated_data)
-
-
-def _user(request: Request) -> User:
-    assert isinstance(request.user, User)
-    return request.user

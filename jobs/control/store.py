@@ -16,6 +16,7 @@ from common.db import db_connections
 from common.errors import LeaseLost, Refused
 from common.signals import doorbell
 from common.telemetry import measures
+from common.text import listed
 from jobs import clusters, frameworks, history
 from jobs.analysis import suspects
 from jobs.core import exits, lease, volumes
@@ -190,10 +191,7 @@ def _note_nodes(job: Job, plan: Plan) -> None:
     """Say which nodes the attempt keeps off, as the scheduler's own words about missing places do not."""
     for words, nodes in ((AVOIDS, plan.avoided_nodes), (NEVER, plan.excluded_nodes)):
         if nodes:
-            listed = ", ".join(nodes[:MOST_NODES]) + (
-                f" and {len(nodes) - MOST_NODES} more" * (len(nodes) > MOST_NODES)
-            )
-            history.note_once(job=job.pk, attempt=plan.attempt, about=words, message=listed)
+            history.note_once(job=job.pk, attempt=plan.attempt, about=words, message=listed(nodes, MOST_NODES))
 
 
 def _held(job: Job, namespace: str) -> Held:

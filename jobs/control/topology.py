@@ -9,7 +9,7 @@ from common.errors import InvalidInput, Unreachable
 from jobs import clusters
 from jobs.clusters import HasNodes
 from jobs.core.lifecycle import Phase
-from jobs.models import Job, Replica
+from jobs.models import Replica
 from jobs.submission import pods
 
 log = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ def _note(alias: str, jobs: Mapping[int, list[Replica]]) -> int:
         return 0
     count = 0
     for rows in jobs.values():
-        levels = levels_of(rows[0].job)
+        levels = pods.levels_of(rows[0].job)
         for node in {row.node for row in rows} & labels.keys():
             value = {level: labels[node][level] for level in levels if level in labels[node]}
             of_node = [row.pk for row in rows if row.node == node]
@@ -48,9 +48,3 @@ def _note(alias: str, jobs: Mapping[int, list[Replica]]) -> int:
             with faultpoints.around("topology.note"):
                 count += Replica.objects.filter(pk__in=of_node, node=node).update(topology=value)
     return count
-
-
-def levels_of(job: Job) -> list[str]:
-    """Return the levels of the job's template, the required one first."""
-    wanted = pods.document_of(job).get("topology", {})
-    return [wanted[name] for name in ("require", "prefer") if name in wanted]

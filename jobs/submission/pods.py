@@ -38,6 +38,11 @@ def document_of(job: Job) -> Mapping[str, Any]:
     return job.template.content["template"] if job.template else {}
 
 
+def levels_of(job: Job) -> list[str]:
+    """Return the labels of nodes whose values the job's replicas share; most templates name none."""
+    return list(dict.fromkeys(document_of(job).get("topology", {}).values()))
+
+
 def node_slots(job: Job) -> int:
     """Return how many devices a node of the job's queue has, as the job was submitted."""
     return int(job.template.content["gpus_per_node"]) if job.template else job.queue.gpus_per_node

@@ -224,7 +224,7 @@ def matrix(
 
 def landed(job: Job, *, attempt: int) -> list[str]:
     """Return on which values of its template's levels an attempt runs, such as "example.org/rack: r1 (2 replicas), r2 (1)"."""
-    levels = list(dict.fromkeys(pods.document_of(job).get("topology", {}).values()))
+    levels = pods.levels_of(job)
     if not levels:
         return []  # of most jobs, without a query
     values = Replica.objects.filter(job=job, attempt=attempt, topology__isnull=False).values_list("topology", flat=True)

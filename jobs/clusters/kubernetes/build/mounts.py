@@ -65,9 +65,9 @@ def volumes(plan: Plan, shape: ReplicaShape, *, site: Site, config: Manifest, ag
         {"name": "tmp", "emptyDir": {"sizeLimit": site.tmp_limit}},
         {"name": "shm", "emptyDir": shm},
     ]
-    names = _volume_names(plan, site)
+    first: dict[str, str] = {}
     for name, claim in _claims(plan, site).items():
-        if names[name] == name:
+        if first.setdefault(claim, name) == name:
             volumes.append({"name": name, "persistentVolumeClaim": {"claimName": claim}})
     for number, (_, keys) in enumerate(secret_items(plan)):
         items = [{"key": key, "path": file} for file, key in keys.items()]

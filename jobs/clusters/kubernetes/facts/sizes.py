@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from common.errors import Problem
+from common.text import nodes_listed
 from jobs.clusters import Placement
 from jobs.core.plan import Role
 from jobs.core.pod_fields import taint
@@ -109,15 +110,10 @@ def placement(
     out = sorted(node.name for node in known if node.name in excluded)
     if not rest or today.problem:
         why = f": {today.problem.message}" if today.problem else ""
-        return Placement(warnings=(f"without {_listed(out)}, which administrators excluded, it does not fit{why}",))
+        return Placement(
+            warnings=(f"without {nodes_listed(out, SHOWN_NODES)}, which administrators excluded, it does not fit{why}",)
+        )
     return today
-
-
-def _listed(names: Sequence[str]) -> str:
-    """Return "node a", "nodes a and b", or "nodes a, b and 3 more"."""
-    shown = list(names[:SHOWN_NODES]) + ([f"{len(names) - SHOWN_NODES} more"] if len(names) > SHOWN_NODES else [])
-    words = " and ".join(filter(None, (", ".join(shown[:-1]), shown[-1])))
-    return f"{'node' if len(names) == 1 else 'nodes'} {words}"
 
 
 def _of_nodes(roles: Sequence[Role], nodes: list[Size], *, resource: str, node_slots: int, site: Site) -> Placement:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from common.text import nodes_listed
 from jobs.clusters import Inspected
 from jobs.core import storage_classes
 
@@ -144,7 +145,7 @@ def of_nodes(nodes: Iterable[Any], site: Site) -> Iterator[Inspected]:
     yield Inspected("nodes", "ok", f"{len(known)} node{'s' if len(known) != 1 else ''} with {offered}")
     for resource, names in sorted(idle.items()):
         its, has = ("its label", "has") if len(names) == 1 else ("their labels", "have")
-        words = f"{_some(names)} {has} GPUs by {its}, and no plug-in offers {resource} there"
+        words = f"{nodes_listed(names, SHOWN)} {has} GPUs by {its}, and no plug-in offers {resource} there"
         yield Inspected("nodes", "wrong", words, f"{_PLUG_IN[resource]} on these nodes", PLATFORM)
     for queue_resource, resource in sorted(site.devices.items()):
         if not devices.get(resource):
@@ -153,7 +154,9 @@ def of_nodes(nodes: Iterable[Any], site: Site) -> Iterator[Inspected]:
                 "nodes", "note", words, "OPTIONS.DEVICES of the cluster, or resource in a queue's template", MUSTER
             )
     if away:
-        words = f"{_some(away)} {'takes' if len(away) == 1 else 'take'} no new pods: cordoned, or not ready"
+        words = (
+            f"{nodes_listed(away, SHOWN)} {'takes' if len(away) == 1 else 'take'} no new pods: cordoned, or not ready"
+        )
         yield Inspected("nodes", "note", words, f"kubectl describe node {away[0]}", PLATFORM)
 
 
@@ -164,13 +167,6 @@ def _is_device(key: str) -> bool:
 
 def _count(value: Any) -> int:
     return int(value) if str(value).isdecimal() else 0
-
-
-def _some(names: list[str]) -> str:
-    """Return "node a", or "nodes a, b and 3 more"."""
-    shown = names[:SHOWN] + ([f"{len(names) - SHOWN} more"] if len(names) > SHOWN else [])
-    words = " and ".join(filter(None, (", ".join(shown[:-1]), shown[-1])))
-    return f"{'node' if len(names) == 1 else 'nodes'} {words}"
 
 
 def of_storage(known: Mapping[str, str] | None) -> Inspected:
