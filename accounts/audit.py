@@ -74,6 +74,9 @@ class AuditAction(StrEnum):
     OBJECT_FORBIDDEN = "object.forbid"
     NODE_EXCLUDED = "node.exclude"
     NODE_READMITTED = "node.readmit"
+    CLUSTER_ADDED = "cluster.add"
+    CLUSTER_CHANGED = "cluster.change"
+    CLUSTER_REMOVED = "cluster.remove"
 
 
 # After these a user may have lost the access that an open stream relies on; `on` is the user, or one of their tokens.
@@ -142,6 +145,9 @@ WORDS: dict[str, str] = {
     AuditAction.OBJECT_FORBIDDEN: "forbade an object of a cluster to team",
     AuditAction.NODE_EXCLUDED: "excluded node",
     AuditAction.NODE_READMITTED: "readmitted node",
+    AuditAction.CLUSTER_ADDED: "added cluster",
+    AuditAction.CLUSTER_CHANGED: "changed cluster",
+    AuditAction.CLUSTER_REMOVED: "removed cluster",
 }
 
 

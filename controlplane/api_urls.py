@@ -3,7 +3,8 @@
 from django.urls import include, path
 from rest_framework.routers import SimpleRouter
 
-from jobs.api.clusters import ClusterCheckView, ClustersView
+from jobs.api.cluster_entries import ClustersAndNewView, ClusterView, RemoveClusterView
+from jobs.api.clusters import ClusterCheckView
 from jobs.api.nodes import ExcludedNodesView, ExcludedNodeView, SuspectedNodesView
 from jobs.api.plans import JobFieldsView, PlanView
 from jobs.api.queues import AllowedOneView, AllowedView, CeilingsView, CeilingView, QueueViewSet
@@ -35,7 +36,9 @@ urlpatterns = [
     path(f"{WEBHOOKS}/<slug:name>/test", PingView.as_view(), name="api-webhook-test"),
     path(f"{WEBHOOKS}/<slug:name>/deliveries", DeliveriesView.as_view(), name="api-deliveries"),
     path(f"{WEBHOOKS}/<slug:name>/deliveries/<int:pk>/again", AgainView.as_view(), name="api-delivery-again"),
-    path("clusters", ClustersView.as_view(), name="api-clusters"),
+    path("clusters", ClustersAndNewView.as_view(), name="api-clusters"),
+    path("clusters/<str:name>", ClusterView.as_view(), name="api-cluster"),
+    path("clusters/<str:name>/remove", RemoveClusterView.as_view(), name="api-cluster-remove"),
     path("clusters/<str:name>/check", ClusterCheckView.as_view(), name="api-cluster-check"),
     path("excluded-nodes", ExcludedNodesView.as_view(), name="api-excluded-nodes"),
     path("excluded-nodes/<int:pk>", ExcludedNodeView.as_view(), name="api-excluded-node"),

@@ -93,6 +93,7 @@ TRUSTED_PROXIES = _networks("MUSTER_TRUSTED_PROXIES")
 with _reading():  # for links made outside a request
     PUBLIC_URL = addresses.pages(os.environ.get("MUSTER_PUBLIC_URL", "").strip(), name="MUSTER_PUBLIC_URL")
 WEBHOOK_NETWORKS = _networks("MUSTER_WEBHOOK_NETWORKS")  # private ones that webhooks may reach
+MUSTER_CLUSTER_NETWORKS = _networks("MUSTER_CLUSTER_NETWORKS")  # private ones where added clusters may be
 
 INSTALLED_APPS = [
     "django.contrib.auth",

@@ -4,6 +4,7 @@ from django.urls import path
 
 from .web import (
     actions,
+    cluster_form,
     clusters,
     code,
     detail,
@@ -38,6 +39,8 @@ urlpatterns = [
     path("queues/<slug:name>", queue_form.edit, name="queue-edit"),
     path("queues/<slug:name>/template", queue_template.template, name="queue-template"),
     path("clusters", clusters.page, name="clusters"),
+    path("new-cluster", cluster_form.new, name="cluster-new"),
+    path("clusters/<slug:name>/settings", cluster_form.edit, name="cluster-settings"),
     path("clusters/<slug:name>", clusters.cluster, name="cluster"),
     path("nodes", nodes.page, name="nodes"),
     path("teams/<slug:team>/volumes", volumes.volumes, name="team-volumes"),

@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from django.conf import settings
 from django.db import transaction
 
 from accounts import audit
@@ -16,6 +15,7 @@ from accounts.models import Team, User
 from accounts.permissions import require_platform_admin
 from common.errors import InvalidInput, Problem
 
+from . import clusters
 from .models import AllowedObject
 
 NAME = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*\Z")
@@ -33,8 +33,8 @@ def allow(*, team: Team, by: User | None, cluster: str, kind: str, name: str) ->
     if by is not None:
         require_platform_admin(by, "allow objects of clusters")
     problems = []
-    if cluster not in settings.CLUSTERS:
-        problems.append(Problem("cluster", cluster, f"must be one of {', '.join(settings.CLUSTERS)}"))
+    if not clusters.is_known(cluster):
+        problems.append(Problem("cluster", cluster, f"must be one of {', '.join(clusters.names())}"))
     if kind not in Kind.values:
         problems.append(Problem("kind", kind, f"is not known; choose from {', '.join(Kind.values)}"))
     if not NAME.match(name):

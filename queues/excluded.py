@@ -2,7 +2,6 @@
 
 from datetime import datetime
 
-from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
@@ -12,6 +11,7 @@ from accounts.models import User
 from accounts.permissions import require_platform_admin
 from common.errors import Conflict, InvalidInput, Problem
 
+from . import clusters
 from .allowed import NAME
 from .models import ExcludedNode
 
@@ -65,8 +65,8 @@ def check(*, cluster: str, name: str, reason: str, by: User | None) -> None:
     if by is not None:
         require_platform_admin(by, "exclude nodes")
     reason, problems = reason.strip(), []
-    if cluster not in settings.CLUSTERS:
-        problems.append(Problem("cluster", cluster, f"must be one of {', '.join(settings.CLUSTERS)}"))
+    if not clusters.is_known(cluster):
+        problems.append(Problem("cluster", cluster, f"must be one of {', '.join(clusters.names())}"))
     if not NAME.match(name):
         problems.append(Problem("name", name, "is not the name of a node; use a-z, 0-9, - and ."))
     if not reason:

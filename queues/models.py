@@ -133,3 +133,32 @@ class Ceiling(models.Model):
 
     def __str__(self) -> str:
         return f"{self.team.name}/{self.resource}"
+
+
+class AddedCluster(models.Model):
+    """A cluster of Kubernetes that platform administrators added, beside those of the setting MUSTER_CLUSTERS."""
+
+    name = models.SlugField(max_length=40, unique=True)
+    server = models.CharField(
+        max_length=300,
+        blank=True,
+        help_text="where its API server is; empty: the cluster that Muster's own pods run in",
+    )
+    sealed = models.TextField(
+        blank=True, help_text="a kubeconfig as JSON, encrypted; empty: the account of Muster's own pods"
+    )
+    identity = models.CharField(
+        max_length=64, blank=True, help_text="of the cluster's keys, to tell one that is there twice"
+    )
+    options = models.JSONField(default=dict, help_text="OPTIONS, as in MUSTER_CLUSTERS, without KUBECONFIG and CONTEXT")
+    version = models.PositiveIntegerField(default=1, help_text="grows with each change")
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+    created_by = models.ForeignKey(User, models.SET_NULL, null=True, related_name="+")
+    changed_at = models.DateTimeField(default=timezone.now, editable=False)
+    changed_by = models.ForeignKey(User, models.SET_NULL, null=True, related_name="+")
+
+    class Meta:
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return self.name

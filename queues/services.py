@@ -7,7 +7,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from django.conf import settings
 from django.db import IntegrityError, transaction
 from django.db.models import Sum
 
@@ -19,7 +18,7 @@ from common.errors import Conflict, InvalidInput, Problem
 from common.signals import doorbell
 from common.text import listed
 
-from . import templates
+from . import clusters, templates
 from .models import Ceiling, Queue, QueueVersion, Resource
 
 MOST_SLOTS = 1_000_000
@@ -274,8 +273,8 @@ def _place_problems(name: str, team: str, owner: Team | None, *, cluster: str, r
         found.append(Problem("name", name, "must be 1 to 40 letters, digits, - and _"))
     if owner is None:
         found.append(Problem("team", team, "is not a team; create it first"))
-    if cluster not in settings.CLUSTERS:
-        found.append(Problem("cluster", cluster, f"must be one of {', '.join(settings.CLUSTERS)}"))
+    if not clusters.is_known(cluster):
+        found.append(Problem("cluster", cluster, f"must be one of {', '.join(clusters.names())}"))
     if resource not in Resource.values:
         found.append(Problem("resource", resource, f"must be one of {', '.join(Resource.values)}"))
     return found

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from django.conf import settings
 from django.db import IntegrityError, transaction
 from django.db.models import QuerySet
 from django.http import Http404
@@ -17,7 +16,7 @@ from accounts.models import Team, User
 from accounts.permissions import Act, require
 from common.errors import Conflict, InvalidInput, Problem
 from common.signals import doorbell
-from queues import allowed, quantities
+from queues import allowed, clusters, quantities
 
 from .models import AccessMode, JobStorage, State, Volume
 from .use import Use
@@ -189,8 +188,8 @@ def _problems(row: Volume) -> list[Problem]:
     found = []
     if not NAME.fullmatch(row.name):
         found.append(Problem("name", row.name, "must be 1 to 40 of a-z, 0-9 and -, not beginning or ending with -"))
-    if row.cluster not in settings.CLUSTERS:
-        found.append(Problem("cluster", row.cluster, f"must be one of {', '.join(settings.CLUSTERS)}"))
+    if not clusters.is_known(row.cluster):
+        found.append(Problem("cluster", row.cluster, f"must be one of {', '.join(clusters.names())}"))
     if row.access_mode not in AccessMode.values:
         words = f"is not known; choose from {', '.join(AccessMode.values)}"
         found.append(Problem("access_mode", row.access_mode, words))

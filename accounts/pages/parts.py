@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any
 
 from django.contrib import messages
-from django.contrib.auth import authenticate
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -62,10 +61,8 @@ def knows_password(request: HttpRequest) -> bool:
     Someone who found a session open must not be able to change how its owner signs in.
     """
     assert isinstance(request.user, User)
-    name, password = request.user.get_username(), request.POST.get("password", "")[:512]
-    if authenticate(request, username=name, password=password) == request.user:
+    if flow.is_password_of(request, request.user, request.POST.get("password", "")):
         return True
-    flow.note_failure(name, way="account")
     messages.error(request, "This is not your current password.")
     return False
 

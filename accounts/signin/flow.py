@@ -1,5 +1,6 @@
 """Check a name and a password, and record the outcome: the same way for the page and for the API."""
 
+from django.contrib.auth import authenticate
 from django.http import HttpRequest
 from django.utils import timezone
 
@@ -32,6 +33,14 @@ def may_use_password(user: User) -> bool:
     Programs use tokens; they have no password either, so this is a second safeguard.
     """
     return user.is_active and not user.is_service_account
+
+
+def is_password_of(request: HttpRequest, user: User, password: str) -> bool:
+    """Return whether it is the user's password, asked for again before a grave change; a wrong one counts as a sign-in."""
+    if may_use_password(user) and authenticate(request, username=user.get_username(), password=password[:512]) == user:
+        return True
+    note_failure(user.get_username(), way="account")
+    return False
 
 
 def objection(user: User) -> str:

@@ -162,6 +162,10 @@ class Client:
     set_ceiling = blocking(Core.set_ceiling)
 
     clusters = blocking(Core.clusters)
+    cluster = blocking(Core.cluster)
+    add_cluster = blocking(Core.add_cluster)
+    set_cluster = blocking(Core.set_cluster)
+    remove_cluster = blocking(Core.remove_cluster)
     check_cluster = blocking(Core.check_cluster)
     excluded_nodes = blocking(Core.excluded_nodes)
     suspected_nodes = blocking(Core.suspected_nodes)

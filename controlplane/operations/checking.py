@@ -198,14 +198,14 @@ def _traces() -> Iterator[Finding]:
 
 
 def _queues() -> Iterator[Finding]:
-    for queue in Queue.objects.exclude(cluster__in=settings.CLUSTERS).order_by("name"):
+    for queue in Queue.objects.exclude(cluster__in=clusters.names()).order_by("name"):
         yield Finding(
             f"queue {queue.name}",
-            f"is on cluster {queue.cluster}, which MUSTER_CLUSTERS does not name, so its jobs do not run",
+            f"is on cluster {queue.cluster}, which is no cluster of this installation, so its jobs do not run",
             f'MUSTER_CLUSTERS={{"{queue.cluster}": {{"BACKEND": ..., "OPTIONS": ...}}}} (docs/kubernetes.md)',
             is_wrong=True,
         )
-    for queue in Queue.objects.filter(cluster__in=settings.CLUSTERS).order_by("name"):
+    for queue in Queue.objects.filter(cluster__in=clusters.names()).order_by("name"):
         room = clusters.room_of(queue.cluster)
         if room and queue.nominal > room.slots:
             yield Finding(
@@ -228,9 +228,9 @@ def _attempts(alias: str) -> int:
 
 
 def _clusters() -> Iterator[Finding]:
-    if not settings.CLUSTERS:
+    if not clusters.names():
         yield Finding("cluster", "none, so no job can run", "MUSTER_CLUSTERS (docs/kubernetes.md)")
-    for alias in settings.CLUSTERS:
+    for alias in clusters.names():
         try:
             attempts = _attempts(alias)
         except ClusterError as error:

@@ -16,9 +16,14 @@ from jobs.core.attempt_ref import AttemptRef
 from jobs.core.keeping import Errand, JobFolders, Kept
 from jobs.core.plan import Claim, ClaimSeen, Plan, Role
 from jobs.core.verdict import ReplicaUpdate, Seen
+from queues import clusters as entries
+from queues.clusters import is_known, names
 from queues.shape import ReplicaShape
 
 Expected = list[tuple[str, int]]  # (role, index) of every replica of the attempt
+RETIRED_SECONDS = 60.0  # longer than any call to a cluster
+
+__all__ = ["is_known", "names"]  # besides what is defined here
 
 
 @dataclass(frozen=True)
@@ -149,6 +154,9 @@ class Inspects(Protocol):
     def inspect(self) -> list[Inspected]:
         """Look at everything, and change nothing. Raises Unreachable without any answer."""
 
+    def identity(self) -> str:
+        """Return what no other cluster has; empty where it is not shown. Raises Unreachable without an answer."""
+
 
 @runtime_checkable
 class HasNodes(Protocol):
@@ -209,29 +217,42 @@ class Keeps(Protocol):
 
 def room_of(alias: str) -> Room | None:
     """Return for how many slots a cluster has room; None for one that does not know, or that is not configured."""
-    if alias not in settings.CLUSTERS or not hasattr(backend(alias), "room"):  # asked of the class: no client is made
+    if not is_known(alias) or not hasattr(backend(alias), "room"):  # asked of the class: no client is made
         return None
     cluster = adapters.get(alias)
     return cluster.room() if isinstance(cluster, Bounded) else None
 
 
 class Adapters:
-    """The adapters of this process, one per alias, shared by its threads."""
+    """The adapters of this process, one per cluster and edition of its entry, shared by its threads."""
 
     def __init__(self) -> None:
         self._making = threading.Lock()
-        self._made: dict[str, Cluster] = {}
+        self._made: dict[str, tuple[str, Cluster]] = {}
 
     def get(self, alias: str) -> Cluster:
+        """Raises InvalidInput for an unknown name, and Unreachable where its credentials cannot be decrypted."""
+        entry = _entry(alias)
         with self._making:
-            if alias not in self._made:
-                self._made[alias] = backend(alias)(**settings.CLUSTERS[alias].get("OPTIONS", {}))
-            return self._made[alias]
+            edition, cluster = self._made.get(alias, ("", None))
+            if cluster is None or edition != entry.edition:
+                if cluster is not None:
+                    _retire(cluster)
+                cluster = import_string(entry.backend)(**entry.arguments())
+                self._made[alias] = entry.edition, cluster
+            return cluster
 
     def made(self) -> dict[str, Cluster]:
         """Return the adapters that this process has needed so far, by alias."""
         with self._making:
-            return dict(self._made)
+            return {alias: cluster for alias, (_, cluster) in self._made.items()}
+
+    def drop_removed(self) -> None:
+        """End the adapters of clusters that were removed: they watch for nobody."""
+        gone = [alias for alias in self.made() if not is_known(alias)]
+        with self._making:
+            for _, cluster in [self._made.pop(alias) for alias in gone if alias in self._made]:
+                _retire(cluster)
 
     def clear(self) -> None:
         """Forget all adapters, where settings.CLUSTERS has changed."""
@@ -239,30 +260,43 @@ class Adapters:
             self._made.clear()
 
 
+def _retire(cluster: Cluster) -> None:
+    """Close an adapter once no call that began before can still use it."""
+    close = getattr(cluster, "close", None)
+    if close is not None:
+        timer = threading.Timer(RETIRED_SECONDS, close)
+        timer.daemon = True
+        timer.start()
+
+
 adapters = Adapters()
 
 
 def get(alias: str) -> Cluster:
-    """Return the adapter named `alias` in settings.CLUSTERS; one per process and shared by its threads."""
+    """Return a cluster's adapter, one per process and shared by its threads. Raises as `Adapters.get`."""
     return adapters.get(alias)
 
 
 def namespace_of(alias: str) -> str:
     """Return the namespace of a cluster's new attempts; empty where there are none, or if it is no longer configured."""
-    return get(alias).namespace if alias in settings.CLUSTERS else ""
+    return get(alias).namespace if is_known(alias) else ""
 
 
 def backend(alias: str) -> type[Cluster]:
     """Return the adapter's class, for its capabilities, without creating an adapter. Raises InvalidInput."""
-    if alias not in settings.CLUSTERS:
-        known = ", ".join(sorted(settings.CLUSTERS)) or "none"
-        raise InvalidInput(Problem("cluster", alias, f"is not in CLUSTERS; known are {known}"))
-    found: type[Cluster] = import_string(settings.CLUSTERS[alias]["BACKEND"])
+    found: type[Cluster] = import_string(_entry(alias).backend)
     return found
 
 
+def _entry(alias: str) -> entries.Entry:
+    entry = entries.find(alias)
+    if entry is None:
+        raise InvalidInput(Problem("cluster", alias, entries.unknown(alias)))
+    return entry
+
+
 def configuration_problem() -> str:
-    """Return what is wrong with MUSTER_CLUSTERS, in one line; empty if nothing is. Asks no cluster."""
+    """Return what is wrong with MUSTER_CLUSTERS, in one line; empty if nothing is. Asks no cluster and no database."""
     for alias, entry in settings.CLUSTERS.items():
         try:
             if not hasattr(backend(alias), "open_attempts"):

@@ -9,7 +9,6 @@ from collections import defaultdict
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from django.conf import settings
 from django.utils import timezone
 
 from common.errors import InvalidInput, Refused, Unreachable
@@ -46,7 +45,7 @@ def keep_all(*, now: datetime) -> int:
 def _begin_deleting(now: datetime) -> int:
     """Note an errand for each claim in which folders of removed jobs are left. Return how many."""
     where: dict[tuple[str, str, str, str], list[str]] = defaultdict(list)
-    due = keeping.due_folders(now).filter(cluster__in=settings.CLUSTERS)
+    due = keeping.due_folders(now).filter(cluster__in=clusters.names())
     for folder in _deletable(due[:MOST_DUE]):
         if _keeps(folder.cluster) is not None:
             where[folder.cluster, folder.namespace, folder.claim, folder.path].append(folder.run)
@@ -124,5 +123,5 @@ def _failed(visit: KeeperVisit, message: str, now: datetime) -> None:
 
 
 def _keeps(alias: str) -> Keeps | None:
-    cluster = clusters.get(alias) if alias in settings.CLUSTERS else None
+    cluster = clusters.get(alias) if clusters.is_known(alias) else None
     return cluster if isinstance(cluster, Keeps) else None

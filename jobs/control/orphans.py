@@ -8,7 +8,6 @@ import logging
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from django.conf import settings
 from django.utils import timezone
 
 from common import faultpoints
@@ -37,7 +36,7 @@ def sweep_all() -> int:
     What does not answer is skipped until the next turn.
     """
     count = 0
-    for alias in settings.CLUSTERS:
+    for alias in clusters.names():
         for namespace in _namespaces(alias):
             try:
                 count += sweep(alias, now=timezone.now(), namespace=namespace)

@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 
-from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.db import DatabaseError, connections
 from django.utils import timezone
@@ -19,28 +18,54 @@ from common.signals import doorbell
 from common.telemetry import traces
 from jobs import clusters
 from jobs.core.verdict import ReplicaUpdate
+from queues import clusters as entries
 
 from . import attempt_rows, replica_status
 
 log = logging.getLogger(__name__)
 
+CLUSTERS_SECONDS = 3.0  # before asking again which clusters there are
 PAUSE_SECONDS = 2.0  # before watching a failed cluster again
 NAMESPACES_SECONDS = 10.0  # before asking again in which namespaces attempts last
 AGAIN_SECONDS = 1.0  # before poking again a job whose replicas are all up by its rows
 
 
 def watch(stop: threading.Event) -> None:
-    """Watch every configured cluster until `stop` is set. Raises ImproperlyConfigured for one that can never be watched."""
+    """Watch every cluster until `stop` is set, also those that are added meanwhile.
+
+    Raises ImproperlyConfigured for one of the setting that can never be watched.
+    """
     if problem := clusters.configuration_problem():
         raise ImproperlyConfigured(problem)
-    threads = [
-        threading.Thread(target=_go_on, args=(act, alias, stop), name=f"{act.__name__}-{alias}", daemon=True)
-        for alias in settings.CLUSTERS
-        for act in (follow, write)
-    ]
-    for thread in threads:
-        thread.start()
-    stop.wait()
+    watched: dict[str, tuple[str, threading.Event]] = {}
+    while not stop.is_set():
+        try:
+            _keep_up(watched)
+        except (DatabaseError, OSError) as error:
+            log.warning("which clusters there are cannot be read: %s; those known are watched", error)
+        finally:
+            connections.close_all()
+        stop.wait(CLUSTERS_SECONDS)
+    for _, ended in watched.values():
+        ended.set()
+
+
+def _keep_up(watched: dict[str, tuple[str, threading.Event]]) -> None:
+    """Begin to watch clusters that are new or changed, and stop watching those that are gone. By name: the edition."""
+    known = entries.entries()
+    for alias, (edition, ended) in list(watched.items()):
+        if alias not in known or known[alias].edition != edition:
+            ended.set()
+            del watched[alias]
+            log.info("cluster %s: was changed or removed; its watch ends", alias)
+    clusters.adapters.drop_removed()
+    for alias in known.keys() - watched.keys():
+        ended = threading.Event()
+        watched[alias] = known[alias].edition, ended
+        for act in (follow, write):
+            threading.Thread(
+                target=_go_on, args=(act, alias, ended), name=f"{act.__name__}-{alias}", daemon=True
+            ).start()
 
 
 def follow(alias: str, stop: threading.Event) -> None:
@@ -120,9 +145,9 @@ def _go_on(act: Callable[[str, threading.Event], None], alias: str, stop: thread
             return
         except (ClusterError, OSError, DatabaseError) as error:
             log.warning("cluster %s: %s; watching again in %s s", alias, error, PAUSE_SECONDS)
-            time.sleep(PAUSE_SECONDS)
+            stop.wait(PAUSE_SECONDS)
         except Exception:  # one job's malformed file must not end the watch of all others
             log.exception("cluster %s: watching again in %s s", alias, PAUSE_SECONDS)
-            time.sleep(PAUSE_SECONDS)
+            stop.wait(PAUSE_SECONDS)
         finally:
             connections.close_all()

@@ -123,7 +123,7 @@ def _left_folders(job: Job, now: datetime) -> list[LeftFolder]:
     """Return the folders that its attempts had in claims, which only a pod can delete (control/keeping.py)."""
     found = list[LeftFolder]()
     for alias, namespace in Attempt.objects.filter(job=job).order_by().values_list("cluster", "namespace").distinct():
-        cluster = clusters.get(alias) if alias in settings.CLUSTERS else None
+        cluster = clusters.get(alias) if clusters.is_known(alias) else None
         where = cluster.job_folders() if isinstance(cluster, Keeps) else None
         if where is not None:
             namespace = namespace or clusters.namespace_of(alias)

@@ -5,6 +5,7 @@ from typing import Any
 from common.errors import ClusterError
 from jobs import clusters
 from jobs.clusters import Inspected, Inspects
+from queues import clusters as entries
 from queues.models import Queue
 
 SETTING = "its entry of MUSTER_CLUSTERS (docs/kubernetes.md)"
@@ -19,7 +20,13 @@ def described(alias: str) -> dict[str, Any]:
         namespace = clusters.namespace_of(alias) if makes_pods else ""
     except Exception:  # wrong options, which `inspect` tells
         namespace = ""
-    return {"name": alias, "makes_pods": makes_pods, "namespace": namespace, "queues": list(names)}
+    entry = entries.find(alias)
+    added = entry if entry and entry.is_added else None
+    return {
+        "name": alias, "makes_pods": makes_pods, "namespace": namespace, "queues": list(names),
+        "is_added": added is not None, "server": added.server if added else "",
+        "version": added.version if added else 0, "options": dict(added.options) if added else {},
+    }  # fmt: skip
 
 
 def inspect(alias: str) -> list[Inspected]:

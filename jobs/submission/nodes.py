@@ -1,7 +1,5 @@
 """Exclude a node of a cluster: checked against what the cluster says of its nodes, where it says it."""
 
-from django.conf import settings
-
 from accounts.models import User
 from common.errors import InvalidInput, Problem
 from jobs import clusters
@@ -12,7 +10,7 @@ from queues.models import ExcludedNode
 
 def with_nodes() -> list[str]:
     """Return the clusters that have nodes to exclude."""
-    return [alias for alias in settings.CLUSTERS if clusters.backend(alias).MAKES_PODS]
+    return [alias for alias in clusters.names() if clusters.backend(alias).MAKES_PODS]
 
 
 def exclude(*, cluster: str, name: str, reason: str, by: User | None) -> ExcludedNode:

@@ -3,8 +3,6 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from django.conf import settings
-
 from common.errors import InvalidInput, Problem, Refused
 from jobs import clusters
 from jobs.core import checkpoints, pod_template
@@ -149,13 +147,13 @@ def claim_of(row: Volume) -> Claim:
 
 def has_claims(cluster: str) -> bool:
     """Whether volumes of a cluster are claims, and not folders of one machine."""
-    return cluster in settings.CLUSTERS and clusters.backend(cluster).MAKES_PODS
+    return clusters.is_known(cluster) and clusters.backend(cluster).MAKES_PODS
 
 
 def check(values: Mapping[str, Any], *, cluster: str) -> None:
     """Raise InvalidInput for what a volume cannot have on this cluster."""
-    if cluster not in settings.CLUSTERS:
-        raise InvalidInput(Problem("cluster", cluster, f"must be one of {', '.join(settings.CLUSTERS)}"))
+    if not clusters.is_known(cluster):
+        raise InvalidInput(Problem("cluster", cluster, f"must be one of {', '.join(clusters.names())}"))
     backend, problems = clusters.backend(cluster), []
     if not backend.MAKES_PODS:
         words = f"has no meaning on cluster {cluster}, where a volume is a folder of one machine; omit it"

@@ -5,8 +5,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from django.conf import settings
-
 from common.errors import InvalidInput
 from jobs import clusters
 from jobs.core import pod_fields
@@ -41,7 +39,7 @@ def rows(preview: Preview) -> list[RoleRow]:
 def pods_of(job: Job) -> list[RoleRow]:
     """Return a job's roles as they are launched today; none where it has no pods, or its cluster is gone."""
     queue = job.queue
-    if queue.cluster not in settings.CLUSTERS or not clusters.backend(queue.cluster).MAKES_PODS:
+    if not clusters.is_known(queue.cluster) or not clusters.backend(queue.cluster).MAKES_PODS:
         return []
     with contextlib.suppress(InvalidInput):  # of a framework that is gone
         return [_row(role, resource=queue.resource) for role in with_cluster(roles_of(job), queue)]

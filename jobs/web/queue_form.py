@@ -6,7 +6,6 @@ All members of a queue's team may look; its administrators change it there. Plat
 from typing import Any
 
 from django import forms
-from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.core.exceptions import PermissionDenied
@@ -20,7 +19,7 @@ from accounts.permissions import Act, is_platform_admin, may, require
 from common.errors import Conflict, InvalidInput, NotAllowed, Problem
 from jobs.analysis.usage import consequences, over_quota_warning, with_use
 from jobs.models import Job, in_order
-from queues import services
+from queues import clusters, services
 from queues.models import Resource
 from queues.readable import readable_queues
 
@@ -54,7 +53,7 @@ class NewQueueForm(QueueForm):
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
         teams = Team.objects.order_by("name").values_list("name", flat=True)
-        for field, values in (("team", teams), ("cluster", settings.CLUSTERS)):
+        for field, values in (("team", teams), ("cluster", clusters.names())):
             self.fields[field].choices = [(value, value) for value in values]  # type: ignore[attr-defined]
 
 

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.http import HttpResponse
@@ -14,6 +13,7 @@ from accounts.pages.parts import allowed
 from accounts.permissions import Act, may, require
 from common.errors import Conflict, InvalidInput
 from jobs.submission import storage
+from queues import clusters
 from volumes import keeping, services
 from volumes.models import AccessMode, Volume
 
@@ -86,7 +86,7 @@ def _list(request: HtmxRequest, team: Team, *, status: int = 200, **more: Any) -
     context: Context = {
         "team": team,
         "rows": list(services.of_team(request.user, team.name)[1]),
-        "clusters": sorted(settings.CLUSTERS),
+        "clusters": sorted(clusters.names()),
         "modes": AccessMode.choices,
         "may_manage": may(request.user, Act.MANAGE, team),
         **more,

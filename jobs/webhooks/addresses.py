@@ -7,22 +7,21 @@ name, and the request goes to one of them. So a name that is looked up twice wit
 import re
 import socket
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
+from ipaddress import ip_address
 
 import httpx
 from django.conf import settings
 
 from common.errors import InvalidInput, Problem
+from common.http.public_addresses import Address, is_in, is_public, unwrapped
 
 from . import own_services
 
 MOST_CHARACTERS = 2000
 MOST_ADDRESSES = 16  # of one name
 SETTING = "MUSTER_WEBHOOK_NETWORKS"
-Address = IPv4Address | IPv6Address
 _HOST = re.compile(rb"[a-z0-9._-]{1,253}|[0-9a-f:.]{2,45}", re.IGNORECASE)  # of a name as it is looked up, or IPv6
 _PORTS = range(1, 65536)
-_NAT64 = IPv6Network("64:ff9b::/96")  # RFC 6052: an IPv4 address in the last 32 bits
 
 
 @dataclass(frozen=True)
@@ -87,40 +86,13 @@ def refusal(address: Address, target: Target, *, own: list[own_services.Service]
     inner = unwrapped(address)
     if service := own_services.at(inner, target.port, among=own):
         return f"is {inner} port {target.port}, {service}; enter the address of another program"
-    if any(one in network for one in (address, inner) for network in settings.WEBHOOK_NETWORKS):
+    if is_in(address, settings.WEBHOOK_NETWORKS):
         return ""
     if not is_public(inner):
         return f"is {inner}, which is not a public address; if requests may go there, add its network to {SETTING}"
     if target.url.scheme != "https":
         return f"is {inner}, outside {SETTING}, where only https is allowed; write https://"
     return ""
-
-
-# Of IANA's registries of special addresses those that Python takes for public ones: relays, sinks, documentation.
-_SPECIAL = [
-    ip_network(one)
-    for one in (
-        "192.0.0.0/24", "192.31.196.0/24", "192.52.193.0/24", "192.88.99.0/24", "192.175.48.0/24", "2002::/16",
-        "2620:4f:8000::/48", "3fff::/20", "5f00::/16",
-    )
-]  # fmt: skip
-
-
-def is_public(address: Address) -> bool:
-    """Whether it is an address of the public internet: not of this machine, a link, a private network or a group."""
-    if any(address in network for network in _SPECIAL):
-        return False
-    is_local = isinstance(address, IPv6Address) and address.is_site_local
-    return address.is_global and not (is_local or address.is_multicast or address.is_reserved or address.is_unspecified)
-
-
-def unwrapped(address: Address) -> Address:
-    """Return the IPv4 address that a translation would take out of an IPv6 one; any other as it is."""
-    if isinstance(address, IPv4Address):
-        return address
-    if address in _NAT64:
-        return IPv4Address(int(address) & 0xFFFFFFFF)
-    return address.ipv4_mapped or address.sixtofour or (address.teredo[1] if address.teredo else address)
 
 
 def _lookup(target: Target) -> list[Address]:

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from django.conf import settings
 
 from jobs.clusters.kubernetes import endpoints
+from queues import clusters
 
 Address = IPv4Address | IPv6Address
 _PORTS = {"redis": 6379, "rediss": 6379, "http": 80, "https": 443}
@@ -124,13 +125,16 @@ def _collector() -> Iterator[Service]:
 
 def _clusters() -> Iterator[Service]:
     """Yield API servers, that of the cluster we may run in among them, and where agents reach the control plane."""
-    options = [{}, *(one.get("OPTIONS", {}) for one in settings.CLUSTERS.values())]
-    for one in options:
-        for url in endpoints.urls(one):
-            if found := _of_url("the API server of a cluster", url):
-                yield found
-        if found := _of_url("Muster itself", str(one.get("CONTROL_URL", ""))):
+    for url in [*endpoints.urls({}), *(url for one in clusters.entries().values() for url in _servers(one))]:
+        if found := _of_url("the API server of a cluster", url):
             yield found
+    for one in clusters.entries().values():
+        if found := _of_url("Muster itself", str(one.options.get("CONTROL_URL", ""))):
+            yield found
+
+
+def _servers(entry: clusters.Entry) -> list[str]:
+    return [entry.server] if entry.server else endpoints.urls(entry.options)
 
 
 def _of_url(what: str, url: str) -> Service | None:

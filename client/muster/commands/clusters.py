@@ -1,11 +1,17 @@
-"""muster clusters: the clusters of the server, and whether they have what it needs."""
+"""muster clusters: the clusters of the server: whether they have what it needs, and those that are added to it."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any, TextIO
+
 import click
 
-from muster.commands.output import Output, reading
+from muster.commands.job_file import read_job
+from muster.commands.output import Output, reading, say
 from muster.commands.session import open_client
+from muster.render import printable
 
 
 @click.group()
@@ -24,8 +30,96 @@ def list_clusters(*, output: Output) -> None:
         ident=lambda one: one.name,
         headers=("CLUSTER", "REPLICAS", "NAMESPACE", "QUEUES"),
         row=lambda one: (one.name, "pods" if one.makes_pods else "processes", one.namespace, ", ".join(one.queues)),
-        empty="The server has no clusters: MUSTER_CLUSTERS names them.",
+        empty="The server has no clusters: `muster clusters add` adds one.",
     )
+
+
+def described(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that say what a cluster is, and where the password comes from."""
+    for option in reversed(
+        (
+            click.option("--kubeconfig", type=click.File("r"), help="A file, or - for standard input."),
+            click.option("--context", metavar="NAME", default="", help="Of several in the kubeconfig."),
+            click.option("--namespace", metavar="NAME", help="Of the pods of its jobs."),
+            click.option("--image", metavar="IMAGE", help="Of pods whose queue and job name none."),
+            click.option("--control-url", metavar="URL", help="The address at which pods reach the server."),
+            click.option("--options", type=click.File("r"), help="A YAML file of OPTIONS, as in MUSTER_CLUSTERS."),
+            click.option("--password-stdin", is_flag=True, help="Read your password from standard input."),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+@clusters.command()
+@click.argument("name")
+@described
+@click.option("--in-cluster", is_flag=True, help="Use the account of the pods that the server itself runs in.")
+@reading
+def add(*, name: str, in_cluster: bool, output: Output, **given: Any) -> None:
+    """Add a cluster, by a kubeconfig or by the account of the server's own pods. Your password is asked for.
+
+    The cluster is asked first. Nothing is restarted: a queue on it can be created at once.
+    """
+    _need_one_input(given)
+    with open_client() as client:
+        made = client.add_cluster(
+            name, options=_options(given, known={}), kubeconfig=_text(given["kubeconfig"]), context=given["context"],
+            in_cluster=in_cluster, password=_password(given),
+        )  # fmt: skip
+    line = f"Cluster {made.name} is added: `muster clusters check {made.name}` looks at it, and a queue on it runs jobs"
+    output.item(made, ident=made.name, lines=lambda: [printable(line)])
+
+
+@clusters.command("set")
+@click.argument("name")
+@described
+@reading
+def set_cluster(*, name: str, output: Output, **given: Any) -> None:
+    """Change options of an added cluster, or replace its kubeconfig. Jobs that run there go on."""
+    _need_one_input(given)
+    with open_client() as client:
+        known = client.cluster(name)
+        made = client.set_cluster(
+            name, options=_options(given, known=known.options), kubeconfig=_text(given["kubeconfig"]),
+            context=given["context"], version=known.version or 1, password=_password(given),
+        )  # fmt: skip
+    line = f"Cluster {made.name} is changed, and is version {made.version}"
+    output.item(made, ident=made.name, lines=lambda: [printable(line)])
+
+
+@clusters.command()
+@click.argument("name")
+@click.option("--password-stdin", is_flag=True, help="Read your password from standard input.")
+def remove(*, name: str, password_stdin: bool) -> None:
+    """Forget an added cluster that no queue, volume and unfinished job needs."""
+    with open_client() as client:
+        client.remove_cluster(name, password=_password({"password_stdin": password_stdin}))
+    say(f"cluster {name} is removed")
+
+
+def _need_one_input(given: Mapping[str, Any]) -> None:
+    """Refuse two things on standard input."""
+    piped = [name for name in ("kubeconfig", "options") if given[name] is sys.stdin]
+    if len(piped) + bool(given["password_stdin"]) > 1:
+        raise click.UsageError("standard input can be one of --kubeconfig, --options and --password-stdin")
+
+
+def _options(given: Mapping[str, Any], *, known: Mapping[str, Any]) -> dict[str, Any]:
+    file = given["options"]
+    found = {**known, **(read_job(file.read(), source=file.name) if file else {})}
+    named = {"NAMESPACE": given["namespace"], "IMAGE": given["image"], "CONTROL_URL": given["control_url"]}
+    return found | {name: value for name, value in named.items() if value is not None}
+
+
+def _text(file: TextIO | None) -> str:
+    return file.read() if file else ""
+
+
+def _password(given: Mapping[str, Any]) -> str:
+    if given["password_stdin"]:
+        return sys.stdin.readline().rstrip("\r\n")
+    return str(click.prompt("Your password", hide_input=True, err=True))
 
 
 @clusters.command()

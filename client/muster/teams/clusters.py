@@ -2,17 +2,57 @@
 
 from __future__ import annotations
 
-from muster.http.call import page, place
+from typing import Any
+
+from muster.http.call import Call, get, nothing, page, place
 from muster.http.session import Session
 from muster.teams.models_clusters import Cluster, Inspected
 
 
 class Clusters(Session):
     async def clusters(self) -> list[Cluster]:
-        """Return the clusters that the server is configured with, as a platform administrator."""
+        """Return the clusters of the server, as a platform administrator."""
         return await self._whole(page("/clusters", parse=Cluster.parse))
+
+    async def cluster(self, name: str) -> Cluster:
+        """Return one cluster, as a platform administrator. Raises NotFound."""
+        return await self._send(get(place("clusters", name), parse=Cluster.parse, missing=_missing(name)))
+
+    async def add_cluster(
+        self, name: str, *, password: str, options: dict[str, Any], kubeconfig: str = "", context: str = "",
+        in_cluster: bool = False,
+    ) -> Cluster:  # fmt: skip
+        """Add a cluster by the text of a kubeconfig, or by the account of the pods that the server itself runs in.
+
+        `options` as in MUSTER_CLUSTERS: NAMESPACE, IMAGE, CONTROL_URL, ... `password` is your own.
+        """
+        body = {"name": name, "password": password, "options": options, "in_cluster": in_cluster}
+        body |= {key: value for key, value in (("kubeconfig", kubeconfig), ("context", context)) if value}
+        return await self._send(Call("POST", "/clusters", Cluster.parse, json=body))
+
+    async def set_cluster(
+        self, name: str, *, password: str, version: int, options: dict[str, Any] | None = None, kubeconfig: str = "",
+        context: str = "",
+    ) -> Cluster:  # fmt: skip
+        """Replace all options of an added cluster, its kubeconfig, or both.
+
+        `version` is the one that you read. Raises NotFound, and Conflict where somebody changed it meanwhile.
+        """
+        body: dict[str, Any] = {"password": password, "version": version}
+        body |= {} if options is None else {"options": options}
+        body |= {key: value for key, value in (("kubeconfig", kubeconfig), ("context", context)) if value}
+        path = place("clusters", name)
+        return await self._send(Call("PATCH", path, Cluster.parse, json=body, missing=_missing(name)))
+
+    async def remove_cluster(self, name: str, *, password: str) -> None:
+        """Forget an added cluster that nothing uses. Raises NotFound and Conflict."""
+        path = place("clusters", name, "remove")
+        await self._send(Call("POST", path, nothing, json={"password": password}, missing=_missing(name)))
 
     async def check_cluster(self, name: str) -> list[Inspected]:
         """Have the server look at a cluster, and return what it found. Raises NotFound."""
-        missing = f"no cluster {name}: `muster clusters list` shows those of this server"
-        return await self._whole(page(place("clusters", name, "check"), parse=Inspected.parse, missing=missing))
+        return await self._whole(page(place("clusters", name, "check"), parse=Inspected.parse, missing=_missing(name)))
+
+
+def _missing(name: str) -> str:
+    return f"no cluster {name}: `muster clusters list` shows those of this server"

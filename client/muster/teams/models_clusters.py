@@ -9,12 +9,16 @@ from muster.http.model import Json, Model, read, unchanged
 
 @dataclass(frozen=True)
 class Cluster(Model):
-    """A cluster that the server is configured with."""
+    """A cluster of the server. `server`, `version` and `options` are of one that an administrator added."""
 
     name: str
     makes_pods: bool = False  # if not, its replicas are processes of one machine
     namespace: str = ""
     queues: tuple[str, ...] = read(tuple, default=())
+    is_added: bool = False  # if not, it is of the server's MUSTER_CLUSTERS
+    server: str = ""  # empty: the cluster that the server's own pods run in
+    version: int = 0
+    options: Json = read(dict, default={})
     raw: Json = unchanged()
 
 

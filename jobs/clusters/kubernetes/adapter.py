@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from common import faultpoints
 from common.errors import Unreachable
+from common.http.public_addresses import Network
 from jobs.clusters import Checked, Expected, Inspected, Placement
 from jobs.core.attempt_ref import AttemptRef
 from jobs.core.keeping import Errand, JobFolders, Kept
@@ -67,8 +68,14 @@ class KubernetesCluster(ClusterView):
     MOUNTS = HAS_LOGS = HAS_NODES = SEPARATES = FINDS_BY_NAME = MAKES_PODS = True
     OPERATORS = frozenset({meshes.KIND})
 
-    def __init__(self, *, agent: Path = AGENT, clock: Callable[[], float] = time.time, **options: Any):
+    def __init__(
+        self, *, agent: Path = AGENT, clock: Callable[[], float] = time.time,
+        kubeconfig: Mapping[str, Any] | None = None, networks: tuple[Network, ...] | None = None, **options: Any,
+    ):  # fmt: skip
+        """`kubeconfig` and `networks` are of a cluster that was added (`ApiAccess`)."""
         access, site = read_options(options)
+        if kubeconfig is not None:
+            access = replace(access, content=kubeconfig, networks=networks)
         super().__init__(Api(access), site, clock=clock)
         self.control_url, self.namespace = site.control_url, site.namespace
         self._agent_file = agent
@@ -126,6 +133,9 @@ class KubernetesCluster(ClusterView):
             nodes=self._known_sizes(),
             excluded=excluded,
         )
+
+    def identity(self) -> str:
+        return client.run(inspection.identity(self.api), CALL_SECONDS)
 
     def inspect(self) -> list[Inspected]:
         return client.run(inspection.inspect(self.api, self.site, classes=claims.classes), CALL_SECONDS)

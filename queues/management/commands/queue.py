@@ -3,12 +3,11 @@
 from argparse import ArgumentParser
 from typing import Any
 
-from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
 from accounts.models import Membership, Role, Team, User
 from common.errors import InvalidInput
-from queues import sharing
+from queues import clusters, sharing
 from queues.models import Queue, Resource
 from queues.services import change, make
 
@@ -20,17 +19,17 @@ class Command(BaseCommand):
         parser.add_argument("name")
         parser.add_argument("--team", required=True)
         parser.add_argument("--slots", type=int, required=True, help="how many processes may run at once")
-        parser.add_argument("--cluster", default=next(iter(settings.CLUSTERS), None))
+        parser.add_argument("--cluster", default=next(iter(clusters.names()), None))
         parser.add_argument("--resource", choices=Resource.values, default=Resource.CPU)
         parser.add_argument("--member", action="append", default=[], help="user who may submit; may be repeated")
 
     def handle(self, *args: Any, **options: Any) -> None:
         if options["slots"] < 1:
             raise CommandError(f"--slots must be at least 1, not {options['slots']}")
-        if not settings.CLUSTERS:
+        if not clusters.names():
             raise CommandError("this installation has no cluster: set MUSTER_CLUSTERS (docs/kubernetes.md)")
-        if options["cluster"] not in settings.CLUSTERS:
-            raise CommandError(f"--cluster {options['cluster']} is not one of {', '.join(settings.CLUSTERS)}")
+        if not clusters.is_known(options["cluster"]):
+            raise CommandError(f"--cluster {options['cluster']} is not one of {', '.join(clusters.names())}")
         team, _ = Team.objects.get_or_create(name=options["team"])
         for name in options["member"]:
             self._add_member(team, name)

@@ -20,6 +20,7 @@ from accounts.models import Membership, Role, Token
 from jobs.ingest import apply
 from jobs.models import Job
 from queues import excluded
+from queues.models import AddedCluster
 from tests.conftest import make_user
 from tests.contract import shape
 from tests.contract.test_release_before import BEFORE
@@ -62,6 +63,10 @@ CLIENT = {
     "PATCH /teams/{team}/volumes/{name}": ("set_volume", "volumes set"),
     "DELETE /teams/{team}/volumes/{name}": ("delete_volume", "volumes delete"),
     "GET /clusters": ("clusters", "clusters list"),
+    "POST /clusters": ("add_cluster", "clusters add"),
+    "GET /clusters/{name}": ("cluster", "clusters set"),
+    "PATCH /clusters/{name}": ("set_cluster", "clusters set"),
+    "POST /clusters/{name}/remove": ("remove_cluster", "clusters remove"),
     "GET /clusters/{name}/check": ("check_cluster", "clusters check"),
     "GET /excluded-nodes": ("excluded_nodes", "nodes list"),
     "POST /excluded-nodes": ("exclude_node", "nodes exclude"),
@@ -351,6 +356,18 @@ def nodes(script):
     assert script.ids("clusters list") == ["local"]
     assert "processes of one machine" in script.run("clusters check local")
     script.run("clusters check nowhere", exit_code=1)
+    script.run(
+        "clusters add far --in-cluster --namespace A! --image x --password-stdin",
+        input="root-has-a-password\n",
+        exit_code=1,
+    )
+    options = {"NAMESPACE": "jobs", "IMAGE": "training:1", "CONTROL_URL": "https://muster.example"}
+    AddedCluster.objects.create(name="far", options=options)
+    # What was asked of the cluster itself is in tests/cluster/api/test_added.py: the same options need no question.
+    script.run("clusters set far --image training:1 --password-stdin", input="root-has-a-password\n")
+    assert script.ids("clusters list") == ["far", "local"]
+    script.run("clusters remove far --password-stdin", input="wrong\n", exit_code=1)
+    script.run("clusters remove far --password-stdin", input="root-has-a-password\n")
     script.run("nodes exclude local gpu-3 --reason Xid", exit_code=1)  # processes of one machine have no nodes
     excluded.exclude(cluster="local", name="gpu-3", reason="Xid 79", by=None)
     assert script.ids("nodes list") == ["gpu-3"]

@@ -25,7 +25,7 @@ from credentials.models import TeamSecret
 from jobs.ingest import apply
 from jobs.models import Job, Webhook
 from queues import allowed, excluded
-from queues.models import AllowedObject, ExcludedNode, Queue
+from queues.models import AddedCluster, AllowedObject, ExcludedNode, Queue
 from tests.conftest import People, make_user
 from tests.support import packs, seed
 from tests.support.builders import Lab, batch, identity, log_item
@@ -66,7 +66,9 @@ SUBMIT = let_in("member admin root", SUBMITTING, viewer=403, stranger=422)  # 42
 UPLOAD = let_in("member admin stranger", SUBMITTING, viewer=403, root=422)  # to one's own team; root must name the team
 MANAGE = let_in("admin root", MANAGING, viewer=403, member=403, stranger=404)
 AUDIT = let_in("admin stranger root", MANAGING, viewer=403, member=403)  # administrators, each for their own teams
-NODES = let_in("", MANAGING, viewer=403, member=403, admin=403, stranger=403, root=422)  # 422: this cluster has none
+NODES = let_in(
+    "", MANAGING, viewer=403, member=403, admin=403, stranger=403, root=422
+)  # 422: this cluster has none; or a wrong password
 PLATFORM = let_in("root", MANAGING, viewer=403, member=403, admin=403, stranger=403)
 CEILING = let_in("root", MANAGING, viewer=403, member=403, admin=403, stranger=404)
 
@@ -126,6 +128,8 @@ TABLE: dict[str, Route] = {
     "audit": route(PAGE, GET=PLATFORM),
     "clusters": route(PAGE, GET=PLATFORM),
     "clusters/{name}": route(PAGE, GET=PLATFORM, at="clusters/local"),
+    "clusters/{name}/settings": route(PAGE, GET=PLATFORM, POST=NODES, kind=FORM, body="password=wrong", at="clusters/added/settings"),
+    "new-cluster": route(PAGE, GET=PLATFORM, POST=NODES, kind=FORM, body="password=wrong"),
     "nodes": route(PAGE, GET=PLATFORM, POST=NODES, kind=FORM, body="act=exclude&cluster=local&name=node-7&reason=Xid"),
     "people": route(PAGE, GET=PLATFORM, POST=PLATFORM, kind=FORM, body="act=activate&username=teammate&password=wrong"),
     "make-queue": route(PAGE, GET=PLATFORM, POST=PLATFORM, kind=FORM,
@@ -180,7 +184,9 @@ TABLE: dict[str, Route] = {
     "api/v1/queues/{name}/versions": route(API, GET=READ),
     "api/v1/teams/{team}/allowed": route(API, GET=READ, POST=CEILING, body={"cluster": "local", "kind": "secret", "name": "more"}),
     "api/v1/teams/{team}/allowed/{pk}": route(API, DELETE=CEILING, at="api/v1/teams/{team}/allowed/{allowed}"),
-    "api/v1/clusters": route(API, GET=PLATFORM),
+    "api/v1/clusters": route(API, GET=PLATFORM, POST=NODES, body={"name": "more", "options": {}, "password": "wrong"}),
+    "api/v1/clusters/{name}": route(API, GET=PLATFORM, PATCH=NODES, body={"version": 1, "password": "wrong"}, at="api/v1/clusters/added"),
+    "api/v1/clusters/{name}/remove": route(API, POST=NODES, body={"password": "wrong"}, at="api/v1/clusters/added/remove"),
     "api/v1/clusters/{name}/check": route(API, GET=PLATFORM, at="api/v1/clusters/local/check"),
     "api/v1/excluded-nodes": route(API, GET=PLATFORM, POST=NODES, body={"cluster": "local", "name": "node-7", "reason": "Xid 79"}),
     "api/v1/excluded-nodes/{pk}": route(API, DELETE=PLATFORM, at="api/v1/excluded-nodes/{node}"),
@@ -272,6 +278,9 @@ class AccessFixture:
         credentials.create(team=team, by=self.people.admin, name=SECRET, kind="env", values={"A": "b"})
         self.allowed = allowed.allow(team=team, by=self.people.admin, cluster="local", kind="secret", name="train")
         self.node = excluded.exclude(cluster="local", name="node-1", reason="Xid 79", by=self.people.admin)
+        AddedCluster.objects.create(
+            name="added", options={"NAMESPACE": "n", "IMAGE": "i", "CONTROL_URL": "https://m.example"}
+        )
         volumes.create(team=team, by=self.people.admin, name="zebra", cluster="local", size="1Gi")
         self.delivery = seed.webhook(team, name=SECRET).deliveries.first()
         self.kept = Token.issue(self.people.owner, SECRET)[0]
@@ -307,6 +316,7 @@ class AccessFixture:
         tokens = Token.objects.order_by("pk").values_list("pk", "revoked_at", "scope")
         hooks = Webhook.objects.order_by("pk").values_list("pk", "all_jobs", "sealed_secret", "deliveries__next_try_at")
         shared = Volume.objects.order_by("pk").values_list("pk", "size", "removal_asked_at")
+        added = AddedCluster.objects.order_by("pk").values_list("name", "version")
         nodes = ExcludedNode.objects.order_by("pk").values_list("pk", "readmitted_at")
         lists = AllowedObject.objects.order_by("pk").values_list("pk", "name")
         secrets = TeamSecret.objects.order_by("pk").values_list("pk", "version")
@@ -320,6 +330,7 @@ class AccessFixture:
             *secrets,
             *lists,
             *nodes,
+            *added,
             *shared,
             Workspace.objects.count(),
             Team.objects.count(),

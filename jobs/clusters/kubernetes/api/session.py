@@ -4,18 +4,23 @@ The package reads the kubeconfig, builds the TLS context and the pooled session 
 session's limits, and messages that name what to change. Requests are sent by client.py, without its generated client.
 """
 
+import errno
 import ipaddress
+import socket
 from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
 import aiohttp
+from aiohttp.abc import AbstractResolver, ResolveResult
+from aiohttp.resolver import ThreadedResolver
 from kubernetes.aio import config as kubeconfigs
 from kubernetes.aio.client import Configuration
 from kubernetes.aio.client.rest import RESTClientObject
 from kubernetes.client.rest import should_bypass_proxies
 
 from common.errors import Unreachable
+from common.http.public_addresses import Network, is_in, is_public, unwrapped
 
 from ..build.options import ApiAccess
 
@@ -23,15 +28,21 @@ CONNECTIONS = 128
 BUFFER_BYTES = 1 << 20  # parsed by aiohttp and not yet read
 KEPT_SECONDS = 60.0  # an idle connection
 TOKEN = "BearerToken"  # noqa: S105 - the key under which the package keeps it
+NETWORKS = "MUSTER_CLUSTER_NETWORKS"
 WRONG_NAME = frozenset({62, 64})  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH (OpenSSL)
 
 
 async def open_session(access: ApiAccess) -> "Session":
     """Read the credentials and prepare a session. Raises Unreachable if either cannot be used."""
     configuration = await _configuration(access)
-    shown = _use_proxy(configuration)
+    if access.networks is None:
+        shown, resolver = _use_proxy(configuration), None
+    else:
+        configuration.proxy, shown, resolver = None, "", Guarded(access.networks)
+        if words := refusal(urlsplit(configuration.host).hostname or "", access.networks):
+            raise Unreachable(f"the API server's address {words}")
     try:
-        return Session(configuration, proxy=shown)
+        return Session(configuration, proxy=shown, resolver=resolver)
     except OSError as error:  # ssl.SSLError is one
         raise Unreachable(f"the cluster's certificates cannot be used: {_text(error)}") from error
 
@@ -39,7 +50,8 @@ async def open_session(access: ApiAccess) -> "Session":
 class Session(RESTClientObject):
     """The package's transport, of which only the pooled session is used: its `request` encodes and retries by itself."""
 
-    def __init__(self, configuration: Configuration, *, proxy: str):
+    def __init__(self, configuration: Configuration, *, proxy: str, resolver: AbstractResolver | None = None):
+        self._resolver = resolver
         configuration.connection_pool_maxsize = CONNECTIONS
         # Bodies are large and mostly sent once: compression would cost more than it saves on a cluster's own network.
         configuration.client_session_kwargs = {
@@ -55,7 +67,9 @@ class Session(RESTClientObject):
         self._shown_proxy = proxy
 
     def _create_connector(self) -> aiohttp.TCPConnector:
-        return aiohttp.TCPConnector(limit=self.maxsize, ssl=self.ssl_context, keepalive_timeout=KEPT_SECONDS)
+        return aiohttp.TCPConnector(
+            limit=self.maxsize, ssl=self.ssl_context, keepalive_timeout=KEPT_SECONDS, resolver=self._resolver
+        )
 
     async def credentials(self) -> dict[str, str]:
         """Return the headers that say who asks, if a token does. A service account's is re-read once a minute."""
@@ -87,10 +101,40 @@ class Session(RESTClientObject):
         return f"the certificate of {error.host}:{error.port} is not accepted: {why}{hint}"
 
 
+class Guarded(ThreadedResolver):
+    """Looks names up, and passes on only addresses that may be called: also where the name has others by now."""
+
+    def __init__(self, networks: tuple[Network, ...]):
+        super().__init__()
+        self._networks = networks
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        found = await super().resolve(host, port, family)
+        for one in found:
+            if words := refusal(one["host"], self._networks):
+                raise OSError(errno.EACCES, words)
+        return found
+
+
+def refusal(host: str, networks: tuple[Network, ...]) -> str:
+    """Return why an address may not be called, else ""; a name is judged when it is looked up."""
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return ""
+    if is_in(address, networks) or is_public(unwrapped(address)):
+        return ""
+    return f"{address} is not a public one; if a cluster may be there, add its network to {NETWORKS}"
+
+
 async def _configuration(access: ApiAccess) -> Configuration:
     found = Configuration()
     try:
-        if access.kubeconfig:
+        if access.content is not None:
+            await kubeconfigs.load_kube_config_from_dict(dict(access.content), client_configuration=found)  # type: ignore[no-untyped-call]
+        elif access.kubeconfig:
             loader = await kubeconfigs.load_kube_config(  # type: ignore[no-untyped-call]  # the package has no types here
                 config_file=access.kubeconfig, context=access.context or None, client_configuration=found,
                 persist_config=False,
@@ -99,7 +143,9 @@ async def _configuration(access: ApiAccess) -> Configuration:
         else:
             kubeconfigs.load_incluster_config(client_configuration=found)  # type: ignore[no-untyped-call]
     except Exception as error:  # exec plug-ins and YAML raise arbitrary exceptions
-        where = f"kubeconfig {access.kubeconfig}" if access.kubeconfig else "the service account of this pod"
+        where = "the service account of this pod"
+        if access.content is not None or access.kubeconfig:
+            where = f"kubeconfig {access.kubeconfig}" if access.kubeconfig else "its kubeconfig"
         raise Unreachable(f"{where} cannot be used: {_text(error)}") from error
     return found
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from common.errors import InvalidInput, Problem
+from common.http.public_addresses import Network
 from queues.shape import ReplicaShape, merge
 
 from .site import Site
@@ -29,10 +30,16 @@ _USUAL = ReplicaShape(pull_policy="IfNotPresent")
 
 @dataclass(frozen=True)
 class ApiAccess:
-    """How the API server is reached. Without a kubeconfig: the service account of the pod we run in."""
+    """How the API server is reached. Without a kubeconfig: the service account of the pod we run in.
+
+    `content` is a kubeconfig itself instead of its path. Where `networks` is given, the server must be on the public
+    internet or in one of these networks, and is reached without a proxy.
+    """
 
     kubeconfig: str = ""
     context: str = ""
+    content: Mapping[str, Any] | None = None
+    networks: tuple[Network, ...] | None = None
 
 
 def read(options: Mapping[str, Any]) -> tuple[ApiAccess, Site]:

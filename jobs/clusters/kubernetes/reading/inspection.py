@@ -1,6 +1,7 @@
 """Ask a cluster everything that Muster needs of it, in a bounded number of requests that change nothing."""
 
 import asyncio
+import hashlib
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -83,3 +84,10 @@ async def _get(api: Api, path: str, **params: str) -> ApiAnswer:
 async def _post(api: Api, kind: str, body: Any) -> ApiAnswer:
     with faultpoints.around("kube.inspect"):
         return await api.call("POST", f"{AUTHORIZATION}/{kind}", body=body, seconds=SECONDS)
+
+
+async def identity(api: Api) -> str:
+    """Return a digest of the keys that sign the cluster's tokens; empty where the account may not read them."""
+    answer = await _get(api, "openid/v1/jwks")
+    keys = sorted(f"{get(one, 'kid')} {get(one, 'n')} {get(one, 'x')}" for one in items(get(dict(answer.body), "keys")))
+    return hashlib.sha256("\n".join(keys).encode()).hexdigest() if answer.is_good and keys else ""
