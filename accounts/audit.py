@@ -77,6 +77,8 @@ class AuditAction(StrEnum):
     CLUSTER_ADDED = "cluster.add"
     CLUSTER_CHANGED = "cluster.change"
     CLUSTER_REMOVED = "cluster.remove"
+    NAMESPACE_BOUND = "namespace.bind"
+    NAMESPACE_RELEASED = "namespace.release"
 
 
 # After these a user may have lost the access that an open stream relies on; `on` is the user, or one of their tokens.
@@ -148,6 +150,8 @@ WORDS: dict[str, str] = {
     AuditAction.CLUSTER_ADDED: "added cluster",
     AuditAction.CLUSTER_CHANGED: "changed cluster",
     AuditAction.CLUSTER_REMOVED: "removed cluster",
+    AuditAction.NAMESPACE_BOUND: "gave a namespace to team",
+    AuditAction.NAMESPACE_RELEASED: "took its namespace from team",
 }
 
 

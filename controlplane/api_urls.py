@@ -5,6 +5,7 @@ from rest_framework.routers import SimpleRouter
 
 from jobs.api.cluster_entries import ClustersAndNewView, ClusterView, RemoveClusterView
 from jobs.api.clusters import ClusterCheckView
+from jobs.api.namespaces import TeamNamespacesView, TeamNamespaceView
 from jobs.api.nodes import ExcludedNodesView, ExcludedNodeView, SuspectedNodesView
 from jobs.api.plans import JobFieldsView, PlanView
 from jobs.api.queues import AllowedOneView, AllowedView, CeilingsView, CeilingView, QueueViewSet
@@ -39,6 +40,8 @@ urlpatterns = [
     path("clusters", ClustersAndNewView.as_view(), name="api-clusters"),
     path("clusters/<str:name>", ClusterView.as_view(), name="api-cluster"),
     path("clusters/<str:name>/remove", RemoveClusterView.as_view(), name="api-cluster-remove"),
+    path("clusters/<str:name>/namespaces", TeamNamespacesView.as_view(), name="api-team-namespaces"),
+    path("clusters/<str:name>/namespaces/<str:team>", TeamNamespaceView.as_view(), name="api-team-namespace"),
     path("clusters/<str:name>/check", ClusterCheckView.as_view(), name="api-cluster-check"),
     path("excluded-nodes", ExcludedNodesView.as_view(), name="api-excluded-nodes"),
     path("excluded-nodes/<int:pk>", ExcludedNodeView.as_view(), name="api-excluded-node"),

@@ -15,6 +15,7 @@ from .web import (
     queue_template,
     queues,
     submit,
+    team_namespaces,
     volumes,
     webhooks,
 )
@@ -40,6 +41,7 @@ urlpatterns = [
     path("queues/<slug:name>/template", queue_template.template, name="queue-template"),
     path("clusters", clusters.page, name="clusters"),
     path("new-cluster", cluster_form.new, name="cluster-new"),
+    path("clusters/<slug:name>/namespaces", team_namespaces.page, name="cluster-namespaces"),
     path("clusters/<slug:name>/settings", cluster_form.edit, name="cluster-settings"),
     path("clusters/<slug:name>", clusters.cluster, name="cluster"),
     path("nodes", nodes.page, name="nodes"),

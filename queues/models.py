@@ -162,3 +162,32 @@ class AddedCluster(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+class TeamNamespace(models.Model):
+    """The namespace of a cluster in which a team's jobs are made, for jobs that were submitted while it held.
+
+    A namespace has one team at a time. It is bound here and never by a label, which others could set.
+    """
+
+    team = models.ForeignKey(Team, models.CASCADE, related_name="+")
+    cluster = models.CharField(max_length=40, help_text="an alias in CLUSTERS")
+    namespace = models.CharField(max_length=63)
+    bound_at = models.DateTimeField(default=timezone.now, editable=False)
+    bound_by = models.ForeignKey(User, models.SET_NULL, null=True, related_name="+")
+    ended_at = models.DateTimeField(null=True, help_text="since when the team's new jobs are made elsewhere")
+    ended_by = models.ForeignKey(User, models.SET_NULL, null=True, related_name="+")
+
+    class Meta:
+        ordering = ["cluster", "team__name", "-id"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["team", "cluster"], condition=Q(ended_at=None), name="team_has_one_namespace"
+            ),
+            models.UniqueConstraint(
+                fields=["cluster", "namespace"], condition=Q(ended_at=None), name="namespace_has_one_team"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.cluster}/{self.namespace}"

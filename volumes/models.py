@@ -85,6 +85,9 @@ class JobStorage(models.Model):
     cluster = models.CharField(max_length=40)
     size = models.CharField(max_length=30)
     storage_class = models.CharField(max_length=253, blank=True)
+    namespace = models.CharField(
+        max_length=63, blank=True, default="", db_default="", help_text="of the claim; empty: the cluster's own"
+    )
     created_at = models.DateTimeField(default=timezone.now, editable=False)
 
     class Meta:

@@ -154,6 +154,9 @@ class Inspects(Protocol):
     def inspect(self) -> list[Inspected]:
         """Look at everything, and change nothing. Raises Unreachable without any answer."""
 
+    def inspect_rights(self, namespace: str) -> list[Inspected]:
+        """Look at what Muster may do in one namespace. Raises Unreachable without an answer."""
+
     def identity(self) -> str:
         """Return what no other cluster has; empty where it is not shown. Raises Unreachable without an answer."""
 
@@ -180,6 +183,9 @@ class Checks(Protocol):
 @runtime_checkable
 class Claims(Protocol):
     """A cluster that keeps the storage of teams' volumes. Calls raise Refused for what will never work, and Unreachable."""
+
+    def claims_of_options(self, team: str) -> Collection[str]:
+        """Return the claims that the cluster's setting gives to a team's jobs by their names. Asks no cluster."""
 
     def see_claim(self, claim: Claim) -> ClaimSeen:
         """Return what it says of a claim."""

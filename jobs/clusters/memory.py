@@ -62,6 +62,8 @@ class MemoryCluster:
         self._changed: list[str] = []
         self.claims: dict[str, Claim] = {}  # that were made, by name; `bound` ones have storage
         self.bound: dict[str, str] = {}  # their capacities
+        self.elsewhere: set[tuple[str, str]] = set()  # namespaces besides its own that have a claim of this name too
+        self.without_rights: set[str] = set()  # namespaces
         self.classes: dict[str, str] | None = {"": "memory", "shared": "memory"}
         self.lacks = ""  # what it has not, that Muster needs
         self.no_claims = ""  # why claims are not made
@@ -77,15 +79,29 @@ class MemoryCluster:
         self._answer()
         return [Inspected("rights", "wrong", self.lacks)] if self.lacks else [Inspected("rights", "ok", "has all")]
 
+    def inspect_rights(self, namespace: str) -> list[Inspected]:
+        self._answer()
+        if namespace in self.without_rights:
+            return [Inspected("rights", "wrong", "the account may not create pods there", "kubectl apply", "somebody")]
+        return [Inspected("rights", "ok", "has all")]
+
+    def identity(self) -> str:
+        self._answer()
+        return "memory"
+
     def node_labels(self, names: Collection[str]) -> Mapping[str, Mapping[str, str]]:
         return {name: labels for name, labels in self.nodes.items() if name in names}
 
     def has_node(self, name: str) -> bool | None:
         return name in self.nodes if self.nodes else None
 
+    def claims_of_options(self, team: str) -> Collection[str]:
+        return ()
+
     def see_claim(self, claim: Claim) -> ClaimSeen:
         self._answer()
-        if claim.name not in self.claims:
+        is_elsewhere = claim.namespace not in ("", self.namespace)
+        if claim.name not in self.claims or (is_elsewhere and (claim.namespace, claim.name) not in self.elsewhere):
             return ClaimSeen()
         capacity = self.bound.get(claim.name, "")
         return ClaimSeen("bound" if capacity else "pending", capacity, "" if capacity else "waiting for a provisioner")

@@ -17,6 +17,7 @@ from jobs.core.verdict import RoleView
 from jobs.core.volumes import mounts
 from jobs.models import Attempt, Job, Rank, Replica
 from jobs.models.inserts import begun, defaults
+from queues import namespaces as namespaces_of_teams
 
 _REPLICA, _REPLICA_DEFAULTS, _REPLICA_REST = begun(Replica, ("job_id", "attempt", "launch_id", "role", "index", "name"))
 _INSERT_REPLICAS = sql.load("jobs/sql/insert_replicas.sql", columns=_REPLICA, defaults=_REPLICA_DEFAULTS)
@@ -39,7 +40,7 @@ def write(job: Job, *, before: str, now: datetime) -> int | None:
     is_new = job.phase == Phase.STARTING != before
     row = Attempt(
         secrets=_secrets(job) if is_new else None,
-        job=job, number=job.attempt, cluster=job.queue.cluster, namespace=clusters.namespace_of(job.queue.cluster),
+        job=job, number=job.attempt, cluster=job.queue.cluster, namespace=_namespace_of(job, is_new=is_new),
         workspace_id=job.workspace_id, launched_at=job.launched_at, applied_at=job.applied_at, running_at=job.running_at,
         ended_at=now if is_over else None, outcome=job.phase if is_over else "", reason=job.stop_reason, message=job.message,
     )  # fmt: skip
@@ -48,6 +49,13 @@ def write(job: Job, *, before: str, now: datetime) -> int | None:
         [row], update_conflicts=True, unique_fields=["job", "number"], update_fields=changing
     )
     return row.pk
+
+
+def _namespace_of(job: Job, *, is_new: bool) -> str:
+    """Return where an attempt that begins is made. A row that an older process did not write is of the cluster's own."""
+    home = clusters.namespace_of(job.queue.cluster)
+    theirs = namespaces_of_teams.of(job.team_id, job.queue.cluster, at=job.created_at) if is_new and home else ""
+    return theirs or home
 
 
 def _secrets(job: Job) -> dict[str, int] | None:

@@ -19,6 +19,7 @@ from jobs.core import volumes as entries
 from jobs.core.keeping import MOST_FOLDERS, Errand, Kept
 from jobs.core.lifecycle import ON_CLUSTER
 from jobs.models import Job
+from queues import namespaces
 from volumes import keeping
 from volumes.models import KeeperVisit, LeftFolder, Volume
 
@@ -76,7 +77,7 @@ def _begin_looking(now: datetime) -> int:
         cluster = _keeps(volume.cluster)
         if cluster is None or _is_mounted(volume):
             continue
-        namespace = clusters.namespace_of(volume.cluster)
+        namespace = namespaces.of(volume.team_id, volume.cluster) or clusters.namespace_of(volume.cluster)
         count += keeping.begin(
             cluster=volume.cluster, namespace=namespace, claim=volume.claim_name, volume=volume, now=now
         )

@@ -16,6 +16,7 @@ from jobs import clusters
 from jobs.core.attempt_ref import AttemptRef
 from jobs.core.lifecycle import ON_CLUSTER, Phase
 from jobs.models import Job, RemovedJob
+from queues import namespaces
 
 from . import attempt_rows, replica_status
 
@@ -48,7 +49,8 @@ def sweep_all() -> int:
 
 def _namespaces(alias: str) -> list[str]:
     own = clusters.namespace_of(alias)
-    return ["", *sorted(attempt_rows.namespaces(alias) - {own})]
+    theirs = {one.namespace for one in namespaces.bound(alias)}
+    return ["", *sorted((attempt_rows.namespaces(alias) | theirs) - {own})]
 
 
 def sweep(alias: str, *, now: datetime, namespace: str = "") -> int:

@@ -8,7 +8,7 @@ from jobs.clusters import Checked, Checks
 from jobs.core.plan import Plan
 from jobs.core.spec import parse
 from jobs.submission import pods
-from queues import templates
+from queues import namespaces, templates
 from queues.models import QueueVersion
 
 log = logging.getLogger(__name__)
@@ -52,5 +52,5 @@ def _plan(version: QueueVersion) -> Plan:
     roles = frameworks.roles(spec, below=pods.layer_of(content))
     return Plan(
         RUN, version.pk, roles, spec.framework, team=queue.team.name, job=RUN, user="muster", resource=queue.resource,
-        node_slots=per_node,
+        node_slots=per_node, namespace=namespaces.of(queue.team, queue.cluster),
     )  # fmt: skip

@@ -127,6 +127,7 @@ class Claim:
     team: str = ""
     run: str = ""  # of the job whose own it is
     job: str = ""  # its name
+    namespace: str = ""  # empty: the cluster's own
 
 
 @dataclass(frozen=True)

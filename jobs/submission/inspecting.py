@@ -1,15 +1,19 @@
 """Look at a cluster: whether it has what Muster needs, and who can mend what it lacks."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from common.errors import ClusterError
+from common.text import listed
 from jobs import clusters
 from jobs.clusters import Inspected, Inspects
 from queues import clusters as entries
+from queues import namespaces
 from queues.models import Queue
 
 SETTING = "its entry of MUSTER_CLUSTERS (docs/kubernetes.md)"
 ADMINISTRATOR = "an administrator of Muster"
+MOST_NAMESPACES = 8  # of teams; each takes a request
 
 
 def described(alias: str) -> dict[str, Any]:
@@ -29,12 +33,22 @@ def described(alias: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _of_teams(alias: str, cluster: Inspects) -> Iterator[Inspected]:
+    """Yield what Muster may not do in namespaces that belong to teams; of many only in some, so that a check stays quick."""
+    rows = namespaces.bound(alias)
+    for row in rows[:MOST_NAMESPACES]:
+        yield from (one for one in cluster.inspect_rights(row.namespace) if one.state != "ok")
+    if left := rows[MOST_NAMESPACES:]:
+        words = f"what Muster may do was not looked at in namespaces of {len(left)} teams: {listed([one.namespace for one in left], 5)}"
+        yield Inspected("rights", "note", words)
+
+
 def inspect(alias: str) -> list[Inspected]:
     """Return a line for each thing that was looked at; one that says why, where it cannot be looked at."""
     try:
         cluster = clusters.get(alias)
         if isinstance(cluster, Inspects):
-            return cluster.inspect()
+            return cluster.inspect() + list(_of_teams(alias, cluster))
         room = clusters.room_of(alias)
         words = f"processes of one machine{f', with room for {room.slots} slots' if room else ''}"
         return [Inspected("machine", "ok", words)]

@@ -10,6 +10,7 @@ from jobs.core import volumes as entries
 from jobs.core.plan import Claim, Role, StartFrom, slots_of
 from jobs.core.spec import JobSpec
 from jobs.models import Checkpoint, Job
+from queues import namespaces
 from queues.models import Queue
 from volumes import services as volumes
 from volumes.models import AccessMode, JobStorage, State, Volume
@@ -62,6 +63,14 @@ def start_problem(queue: Queue, spec: JobSpec) -> Problem | None:
         return Problem("from_job", spec.from_job, words)
     if not job.attempt:
         return Problem("from_job", spec.from_job, f"is {job.phase} and has not begun: it has no checkpoints")
+    there, here = namespaces.of(job.team, queue.cluster, at=job.created_at), namespaces.of(queue.team, queue.cluster)
+    if there != here:
+        words = (
+            f"has its checkpoints in namespace {there or clusters.namespace_of(queue.cluster)}, and jobs of team "
+            f"{queue.team.name} run in {here or clusters.namespace_of(queue.cluster)} by now, whose pods cannot mount "
+            "them; copy them to a volume of the team"
+        )
+        return Problem("from_job", spec.from_job, words)
     return None
 
 
@@ -117,7 +126,10 @@ def warnings(queue: Queue, spec: JobSpec, roles: Iterable[Role]) -> list[str]:
     for kind, one in pod_template.storage(queue.template, slots=slots).items():
         storage = JobStorage(run="0-plan", kind=kind, size=one.size, storage_class=one.storage_class)
         name = storage.claim_name
-        wanted[kind] = Claim(name, one.size, one.storage_class, AccessMode.RWX, kind, queue.team.name, "0-plan", "plan")
+        wanted[kind] = Claim(
+            name, one.size, one.storage_class, AccessMode.RWX, kind, queue.team.name, "0-plan", "plan",
+            namespaces.of(queue.team, queue.cluster),
+        )  # fmt: skip
     return claims.warnings(queue.cluster, wanted, replicas=replicas)
 
 
@@ -126,10 +138,11 @@ def wanted_of(job: Job) -> list[JobStorage]:
     document = document_of(job)
     if not document.get("storage") or not clusters.backend(job.queue.cluster).MAKES_PODS:
         return []
+    namespace = namespaces.of(job.team, job.queue.cluster, at=job.created_at)
     return [
         JobStorage(
             job=job.pk, run=job.run, job_name=job.name, kind=kind, team=job.team, cluster=job.queue.cluster,
-            size=one.size, storage_class=one.storage_class,
+            size=one.size, storage_class=one.storage_class, namespace=namespace,
         )
         for kind, one in pod_template.storage(document, slots=job.slots).items()
     ]  # fmt: skip
@@ -137,12 +150,17 @@ def wanted_of(job: Job) -> list[JobStorage]:
 
 def claim_of_job(row: JobStorage) -> Claim:
     return Claim(
-        row.claim_name, row.size, row.storage_class, AccessMode.RWX, row.kind, row.team.name, row.run, row.job_name
-    )
+        row.claim_name, row.size, row.storage_class, AccessMode.RWX, row.kind, row.team.name, row.run, row.job_name,
+        row.namespace,
+    )  # fmt: skip
 
 
 def claim_of(row: Volume) -> Claim:
-    return Claim(row.claim_name, row.size, row.storage_class, row.access_mode, row.name, row.team.name)
+    """Return the volume's claim, where the team's jobs that are submitted now mount it."""
+    namespace = namespaces.of(row.team_id, row.cluster)
+    return Claim(
+        row.claim_name, row.size, row.storage_class, row.access_mode, row.name, row.team.name, namespace=namespace
+    )
 
 
 def has_claims(cluster: str) -> bool:

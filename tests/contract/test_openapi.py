@@ -170,7 +170,7 @@ AT = {
     "/secrets/{name}": {"name": "secret"},
     "/allowed/{id}": {"id": "allowed"},
     "/excluded-nodes/{id}": {"id": "node"},
-    **{f"/clusters/{{name}}{rest}": {"name": "cluster"} for rest in ("", "/check", "/remove")},
+    **{f"/clusters/{{name}}{rest}": {"name": "cluster"} for rest in ("", "/check", "/remove", "/namespaces")},
     "/queues/{name}/versions": {"name": "queue"},
     "/volumes/{name}": {"name": "volume"},
     "DELETE /api/v1/teams/{team}/volumes/{name}": {"name": "unused_volume"},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
+from datetime import datetime, timezone
 from typing import Any, TextIO
 
 import click
@@ -11,7 +12,7 @@ import click
 from muster.commands.job_file import read_job
 from muster.commands.output import Output, reading, say
 from muster.commands.session import open_client
-from muster.render import printable
+from muster.render import ago, printable
 
 
 @click.group()
@@ -96,6 +97,49 @@ def remove(*, name: str, password_stdin: bool) -> None:
     with open_client() as client:
         client.remove_cluster(name, password=_password({"password_stdin": password_stdin}))
     say(f"cluster {name} is removed")
+
+
+@clusters.command()
+@click.argument("name")
+@reading
+def namespaces(*, name: str, output: Output) -> None:
+    """List the namespaces of a cluster that belong to teams."""
+    with open_client() as client:
+        found = client.team_namespaces(name)
+    now = datetime.now(timezone.utc)
+    output.items(
+        found,
+        ident=lambda one: one.team,
+        headers=("TEAM", "NAMESPACE", "SINCE", "BY"),
+        row=lambda one: (one.team, one.namespace, ago(one.bound_at, now=now), one.bound_by or ""),
+        empty=f"No team has a namespace of its own on cluster {name}: all share the cluster's.",
+    )
+
+
+@clusters.command()
+@click.argument("name")
+@click.argument("team")
+@click.argument("namespace")
+@reading
+def bind(*, name: str, team: str, namespace: str, output: Output) -> None:
+    """Have a team's jobs made in a namespace of its own, from the next one on.
+
+    Refused, with the line that mends it, for each right and each claim that the namespace lacks.
+    """
+    with open_client() as client:
+        made = client.bind_namespace(name, team, namespace)
+    line = f"New jobs of team {made.team} on cluster {made.cluster} are made in namespace {made.namespace}"
+    output.item(made, ident=made.namespace, lines=lambda: [printable(line)])
+
+
+@clusters.command()
+@click.argument("name")
+@click.argument("team")
+def release(*, name: str, team: str) -> None:
+    """Have a team's jobs made in the cluster's own namespace again, from the next one on."""
+    with open_client() as client:
+        client.release_namespace(name, team)
+    say(f"new jobs of team {team} on cluster {name} are made in the cluster's own namespace")
 
 
 def _need_one_input(given: Mapping[str, Any]) -> None:

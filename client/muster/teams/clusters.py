@@ -6,7 +6,7 @@ from typing import Any
 
 from muster.http.call import Call, get, nothing, page, place
 from muster.http.session import Session
-from muster.teams.models_clusters import Cluster, Inspected
+from muster.teams.models_clusters import Cluster, Inspected, TeamNamespace
 
 
 class Clusters(Session):
@@ -48,6 +48,22 @@ class Clusters(Session):
         """Forget an added cluster that nothing uses. Raises NotFound and Conflict."""
         path = place("clusters", name, "remove")
         await self._send(Call("POST", path, nothing, json={"password": password}, missing=_missing(name)))
+
+    async def team_namespaces(self, cluster: str) -> list[TeamNamespace]:
+        """Return the namespaces of a cluster that belong to teams, as a platform administrator. Raises NotFound."""
+        path = place("clusters", cluster, "namespaces")
+        return await self._whole(page(path, parse=TeamNamespace.parse, missing=_missing(cluster)))
+
+    async def bind_namespace(self, cluster: str, team: str, namespace: str) -> TeamNamespace:
+        """Have a team's jobs made in a namespace of its own, from the next one on. Raises NotFound and Conflict."""
+        body = {"team": team, "namespace": namespace}
+        path = place("clusters", cluster, "namespaces")
+        return await self._send(Call("POST", path, TeamNamespace.parse, json=body, missing=_missing(cluster)))
+
+    async def release_namespace(self, cluster: str, team: str) -> None:
+        """Have a team's jobs made in the cluster's own namespace again. Raises NotFound and Conflict."""
+        missing = f"no cluster {cluster} or no team {team}: `muster clusters list` and `muster teams` show them"
+        await self._send(Call("DELETE", place("clusters", cluster, "namespaces", team), nothing, missing=missing))
 
     async def check_cluster(self, name: str) -> list[Inspected]:
         """Have the server look at a cluster, and return what it found. Raises NotFound."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 
-from muster.http.model import Json, Model, read, unchanged
+from muster.http.model import Json, Model, moment, read, unchanged
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,18 @@ class Cluster(Model):
     server: str = ""  # empty: the cluster that the server's own pods run in
     version: int = 0
     options: Json = read(dict, default={})
+    raw: Json = unchanged()
+
+
+@dataclass(frozen=True)
+class TeamNamespace(Model):
+    """The namespace of a cluster in which a team's jobs are made, from the one that is submitted next."""
+
+    team: str
+    cluster: str = ""
+    namespace: str = ""
+    bound_at: datetime | None = moment()
+    bound_by: str | None = None
     raw: Json = unchanged()
 
 

@@ -134,6 +134,10 @@ class KubernetesCluster(ClusterView):
             excluded=excluded,
         )
 
+    def inspect_rights(self, namespace: str) -> list[Inspected]:
+        site = replace(self.site, namespace=namespace)
+        return client.run(inspection.rights(self.api, site), CALL_SECONDS)
+
     def identity(self) -> str:
         return client.run(inspection.identity(self.api), CALL_SECONDS)
 
@@ -150,20 +154,26 @@ class KubernetesCluster(ClusterView):
     def check(self, plan: Plan) -> Checked:
         return client.run(self._check(plan), CALL_SECONDS)
 
+    def claims_of_options(self, team: str) -> Collection[str]:
+        theirs = {
+            name: claim for name, claim in self.site.claims.items() if name.partition("/")[0] == team or "/" not in name
+        }
+        return set(theirs.values())
+
     def see_claim(self, claim: Claim) -> ClaimSeen:
-        return client.run(claims.see(self.api, self._home, claim), CALL_SECONDS)
+        return client.run(claims.see(self.api, self._place(claim), claim), CALL_SECONDS)
 
     def grow_claim(self, claim: Claim) -> None:
-        client.run(claims.grow(self.api, self._home, claim), CALL_SECONDS)
+        client.run(claims.grow(self.api, self._place(claim), claim), CALL_SECONDS)
 
     def remove_claim(self, claim: Claim) -> bool:
-        return client.run(claims.remove(self.api, self._home, claim), CALL_SECONDS)
+        return client.run(claims.remove(self.api, self._place(claim), claim), CALL_SECONDS)
 
     def storage_classes(self) -> dict[str, str] | None:
         return client.run(claims.classes(self.api), CALL_SECONDS)
 
     def try_claim(self, claim: Claim) -> str:
-        return client.run(claims.attempt(self.api, self._home, claim), CALL_SECONDS)
+        return client.run(claims.attempt(self.api, self._place(claim), claim), CALL_SECONDS)
 
     def job_folders(self) -> JobFolders | None:
         return JobFolders(self.site.job_claim, self.site.job_claim_path.strip("/")) if self.site.job_claim else None
@@ -171,9 +181,8 @@ class KubernetesCluster(ClusterView):
     def keep(self, errand: Errand) -> Kept | None:
         return client.run(self._keep(errand), KEEP_SECONDS)
 
-    @property
-    def _home(self) -> str:
-        return f"api/v1/namespaces/{self.namespace}"
+    def _place(self, claim: Claim) -> str:
+        return f"api/v1/namespaces/{claim.namespace or self.namespace}"
 
     @property
     def shape(self) -> ReplicaShape:
@@ -362,7 +371,7 @@ class KubernetesCluster(ClusterView):
         )  # fmt: skip
 
     async def _check(self, plan: Plan) -> Checked:
-        return await self._launcher(self.namespace).check(plan)
+        return await self._launcher(plan.ref.within(self.namespace).namespace).check(plan)
 
     async def _need_alone(self, plan: Plan) -> None:
         """Raise Unreachable, and end them, if earlier attempts of the run are alive, in any namespace that is in use.

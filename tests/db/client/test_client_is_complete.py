@@ -67,6 +67,9 @@ CLIENT = {
     "GET /clusters/{name}": ("cluster", "clusters set"),
     "PATCH /clusters/{name}": ("set_cluster", "clusters set"),
     "POST /clusters/{name}/remove": ("remove_cluster", "clusters remove"),
+    "GET /clusters/{name}/namespaces": ("team_namespaces", "clusters namespaces"),
+    "POST /clusters/{name}/namespaces": ("bind_namespace", "clusters bind"),
+    "DELETE /clusters/{name}/namespaces/{team}": ("release_namespace", "clusters release"),
     "GET /clusters/{name}/check": ("check_cluster", "clusters check"),
     "GET /excluded-nodes": ("excluded_nodes", "nodes list"),
     "POST /excluded-nodes": ("exclude_node", "nodes exclude"),
@@ -366,6 +369,9 @@ def nodes(script):
     # What was asked of the cluster itself is in tests/cluster/api/test_added.py: the same options need no question.
     script.run("clusters set far --image training:1 --password-stdin", input="root-has-a-password\n")
     assert script.ids("clusters list") == ["far", "local"]
+    assert script.ids("clusters namespaces far") == []
+    script.run("clusters bind far nlp jobs", exit_code=1)  # the cluster's own
+    script.run("clusters release far nlp", exit_code=1)
     script.run("clusters remove far --password-stdin", input="wrong\n", exit_code=1)
     script.run("clusters remove far --password-stdin", input="root-has-a-password\n")
     script.run("nodes exclude local gpu-3 --reason Xid", exit_code=1)  # processes of one machine have no nodes

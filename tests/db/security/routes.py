@@ -69,6 +69,7 @@ AUDIT = let_in("admin stranger root", MANAGING, viewer=403, member=403)  # admin
 NODES = let_in(
     "", MANAGING, viewer=403, member=403, admin=403, stranger=403, root=422
 )  # 422: this cluster has none; or a wrong password
+UNBOUND = let_in("", MANAGING, viewer=403, member=403, admin=403, stranger=403, root=409)  # 409: no team has one there
 PLATFORM = let_in("root", MANAGING, viewer=403, member=403, admin=403, stranger=403)
 CEILING = let_in("root", MANAGING, viewer=403, member=403, admin=403, stranger=404)
 
@@ -129,6 +130,7 @@ TABLE: dict[str, Route] = {
     "clusters": route(PAGE, GET=PLATFORM),
     "clusters/{name}": route(PAGE, GET=PLATFORM, at="clusters/local"),
     "clusters/{name}/settings": route(PAGE, GET=PLATFORM, POST=NODES, kind=FORM, body="password=wrong", at="clusters/added/settings"),
+    "clusters/{name}/namespaces": route(PAGE, POST=NODES, kind=FORM, body="team=nobody", at="clusters/added/namespaces", GET=PLATFORM),
     "new-cluster": route(PAGE, GET=PLATFORM, POST=NODES, kind=FORM, body="password=wrong"),
     "nodes": route(PAGE, GET=PLATFORM, POST=NODES, kind=FORM, body="act=exclude&cluster=local&name=node-7&reason=Xid"),
     "people": route(PAGE, GET=PLATFORM, POST=PLATFORM, kind=FORM, body="act=activate&username=teammate&password=wrong"),
@@ -187,6 +189,9 @@ TABLE: dict[str, Route] = {
     "api/v1/clusters": route(API, GET=PLATFORM, POST=NODES, body={"name": "more", "options": {}, "password": "wrong"}),
     "api/v1/clusters/{name}": route(API, GET=PLATFORM, PATCH=NODES, body={"version": 1, "password": "wrong"}, at="api/v1/clusters/added"),
     "api/v1/clusters/{name}/remove": route(API, POST=NODES, body={"password": "wrong"}, at="api/v1/clusters/added/remove"),
+    "api/v1/clusters/{name}/namespaces": route(API, GET=PLATFORM, POST=NODES, body={"team": "nlp", "namespace": "n"},
+                                                at="api/v1/clusters/added/namespaces"),
+    "api/v1/clusters/{name}/namespaces/{team}": route(API, DELETE=UNBOUND, at="api/v1/clusters/added/namespaces/nlp"),
     "api/v1/clusters/{name}/check": route(API, GET=PLATFORM, at="api/v1/clusters/local/check"),
     "api/v1/excluded-nodes": route(API, GET=PLATFORM, POST=NODES, body={"cluster": "local", "name": "node-7", "reason": "Xid 79"}),
     "api/v1/excluded-nodes/{pk}": route(API, DELETE=PLATFORM, at="api/v1/excluded-nodes/{node}"),

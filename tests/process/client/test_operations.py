@@ -102,6 +102,7 @@ TOLD_ELSEWHERE = {
     *("volumes", "volume", "create_volume", "set_volume", "delete_volume"),
     *("queue_versions", "allowed_objects", "allow_object", "forbid_object"),
     *("clusters", "cluster", "add_cluster", "set_cluster", "remove_cluster", "check_cluster"),
+    *("team_namespaces", "bind_namespace", "release_namespace"),
     *("excluded_nodes", "suspected_nodes", "exclude_node", "readmit_node"),
 }
 # One request, one by name, no result, a body, raw bytes, a loop of requests, a list.

@@ -44,6 +44,12 @@ async def inspect(api: Api, site: Site, *, classes: Classes) -> list[Inspected]:
     return found
 
 
+async def rights(api: Api, site: Site) -> list[Inspected]:
+    """Return a line for each right that the account lacks in the site's namespace. Raises Unreachable."""
+    theirs = {right: verbs for right, verbs in (await _lacking(api, site)).items() if not right.is_of_cluster}
+    return list(findings.of_rights(theirs, site))
+
+
 async def _lacking(api: Api, site: Site) -> dict[Right, tuple[str, ...]]:
     """Return the verbs that the account lacks, by right."""
     asked = {"spec": {"namespace": site.namespace}}

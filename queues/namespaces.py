@@ -1,0 +1,67 @@
+"""Namespaces of clusters that belong to one team each. A job stays in the one that held when it was submitted."""
+
+from datetime import datetime
+
+from django.db import IntegrityError, transaction
+from django.db.models import Q
+from django.utils import timezone
+
+from accounts import audit
+from accounts.audit import AuditAction
+from accounts.models import Team, User
+from common.errors import Conflict
+
+from .models import TeamNamespace
+
+
+def of(team: Team | int, cluster: str, *, at: datetime | None = None) -> str:
+    """Return the namespace of a team's jobs that are submitted now, or were at a time; empty: the cluster's own."""
+    rows = TeamNamespace.objects.filter(team=team, cluster=cluster)
+    if at is None:
+        rows = rows.filter(ended_at=None)
+    else:
+        rows = rows.filter(bound_at__lte=at).filter(Q(ended_at=None) | Q(ended_at__gt=at))
+    return rows.order_by("-bound_at").values_list("namespace", flat=True).first() or ""
+
+
+def bound(cluster: str) -> list[TeamNamespace]:
+    """Return the namespaces of a cluster that belong to teams now."""
+    return list(TeamNamespace.objects.filter(cluster=cluster, ended_at=None).select_related("team", "bound_by"))
+
+
+def bind(*, team: Team, cluster: str, namespace: str, by: User | None) -> TeamNamespace:
+    """Note that the team's jobs are made there from now on. What must hold for it is checked before.
+
+    Raises Conflict where somebody else bound the namespace, or the team, meanwhile.
+    """
+    try:
+        with transaction.atomic():
+            _end(team, cluster, by=by)
+            row = TeamNamespace.objects.create(team=team, cluster=cluster, namespace=namespace, bound_by=by)
+            audit.record(
+                AuditAction.NAMESPACE_BOUND,
+                by=by,
+                on=team,
+                team=team,
+                after={"cluster": cluster, "namespace": namespace},
+            )
+    except IntegrityError as error:
+        raise Conflict(f"namespace {namespace} of cluster {cluster} was given to another team meanwhile") from error
+    return row
+
+
+def release(*, team: Team, cluster: str, by: User | None) -> None:
+    """Note that the team's jobs are made in the cluster's own namespace from now on. Idempotent."""
+    with transaction.atomic():
+        if before := _end(team, cluster, by=by):
+            told = {"cluster": cluster, "namespace": before}
+            audit.record(AuditAction.NAMESPACE_RELEASED, by=by, on=team, team=team, before=told)
+
+
+def _end(team: Team, cluster: str, *, by: User | None) -> str:
+    row = TeamNamespace.objects.select_for_update().filter(team=team, cluster=cluster, ended_at=None).first()
+    if row is None:
+        return ""
+    row.ended_at, row.ended_by = timezone.now(), by
+    row.save(update_fields=["ended_at", "ended_by"])
+    return row.namespace

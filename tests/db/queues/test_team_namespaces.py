@@ -1,0 +1,165 @@
+"""A team's own namespace: what it must have before a team moves, and that jobs end where they were submitted."""
+
+import pytest
+
+from accounts.models import AuditEntry, Team
+from common.errors import Conflict, InvalidInput, InvalidSpec, NotAllowed
+from jobs import clusters
+from jobs.control import attempt_rows, orphans
+from jobs.control.scheduler import schedule
+from jobs.core.plan import Claim
+from jobs.models import Attempt, Job
+from jobs.submission import inspecting, storage, team_namespaces
+from queues import namespaces
+from queues.models import Queue, TeamNamespace
+from tests.support.builders import Lab
+from volumes import services as volumes
+from volumes.models import State, Volume
+
+
+@pytest.fixture
+def cluster(on_pods, lab):
+    found = clusters.get(on_pods.cluster)
+    found.namespace = "jobs"
+    return found
+
+
+def bind(people, team, namespace="nlp-jobs"):
+    return team_namespaces.bind(team=team, cluster="local", namespace=namespace, by=people.admin)
+
+
+def refusals(people, team, namespace="nlp-jobs") -> list[str]:
+    with pytest.raises(InvalidInput) as error:
+        bind(people, team, namespace)
+    assert not TeamNamespace.objects.filter(team=team, ended_at=None).exists()
+    return [one.message for one in error.value.problems]
+
+
+def start(lab: Lab, *jobs: Job) -> None:
+    schedule()
+    for job in jobs:
+        lab.visit(job, times=3)
+
+
+def launched(lab: Lab, job: Job) -> str:
+    """The namespace of the attempt that a job begins."""
+    return Attempt.objects.filter(job=job).order_by("-number").values_list("namespace", flat=True).first() or ""
+
+
+def test_a_job_is_made_in_the_namespace_that_held_when_it_was_submitted(cluster, lab, people, team):
+    before = lab.submit()
+    bind(people, team)
+    after = lab.submit()
+    start(lab, before, after)
+    assert launched(lab, before) == cluster.namespace
+    assert launched(lab, after) == "nlp-jobs"
+    team_namespaces.release(team=team, cluster="local", by=people.admin)
+    assert namespaces.of(team, "local", at=after.created_at) == "nlp-jobs"
+    assert namespaces.of(team, "local") == ""
+    assert [one.act for one in AuditEntry.objects.order_by("pk") if one.act.startswith("namespace")] == [
+        "namespace.bind", "namespace.release",
+    ]  # fmt: skip
+
+
+def test_a_namespace_has_one_team_and_a_team_one_namespace(cluster, people, team):
+    bind(people, team)
+    other = Team.objects.get(name="vision")
+    assert "belongs to team nlp" in refusals(people, other)[0]
+    with pytest.raises(Conflict, match="team nlp's already"):
+        bind(people, team)
+    bind(people, team, "nlp-two")
+    assert [one.namespace for one in namespaces.bound("local")] == ["nlp-two"]
+    bind(people, other)
+    with pytest.raises(Conflict, match="given to another team meanwhile"):
+        namespaces.bind(team=team, cluster="local", namespace="nlp-jobs", by=None)
+
+
+def test_a_namespace_with_jobs_of_another_team_is_not_given_away(cluster, lab, people, team):
+    bind(people, team)
+    job = lab.submit()
+    start(lab, job)
+    team_namespaces.release(team=team, cluster="local", by=people.admin)
+    other = Team.objects.get(name="vision")
+    assert f"still has jobs of other teams: {job.pk}" in refusals(people, other)[0]
+
+
+def test_what_the_namespace_lacks_is_told_with_the_line_that_mends_it(cluster, lab, people, team):
+    cluster.without_rights.add("nlp-jobs")
+    cluster.job_claim = "shared"
+    row = volumes.create(
+        team=team,
+        by=people.admin,
+        name="data",
+        cluster="local",
+        size="1Gi",
+    )
+    Volume.objects.filter(pk=row.pk).update(state=State.BOUND)
+    Queue.objects.filter(team=team).update(
+        template={"pods": {"volumes": [{"name": "sets", "persistentVolumeClaim": {"claimName": "sets"}}]}}
+    )
+    found = refusals(people, team)
+    assert found[0] == "cannot be used: the account may not create pods there; somebody types: kubectl apply"
+    lacking = [one for one in found if one.startswith("lacks claim")]
+    names = [row.claim_name, "sets", "shared"]
+    assert sorted(one.split()[2].rstrip(",") for one in lacking) == sorted(names)
+    assert all(f"deploy/move-claim.sh {cluster.namespace} " in one and one.endswith(" nlp-jobs") for one in lacking)
+    cluster.without_rights.clear()
+    for name in names:
+        cluster.claims[name] = Claim(name)
+        cluster.elsewhere.add(("nlp-jobs", name))
+    bind(people, team)
+    assert storage.claim_of(Volume.objects.select_related("team").get(pk=row.pk)).namespace == "nlp-jobs"
+
+
+def test_the_clusters_own_namespace_and_odd_names_are_refused(cluster, people, team):
+    assert "share" in refusals(people, team, cluster.namespace)[0]
+    for name in ("A", "x" * 64, "-a", "", "a.b", "<b>"):
+        assert "must be the name of a namespace" in refusals(people, team, name)[0]
+    with pytest.raises(Conflict, match="no namespace of its own"):
+        team_namespaces.release(team=team, cluster="local", by=people.admin)
+
+
+def test_only_platform_administrators_give_them(cluster, people, team):
+    for by in (people.owner, people.stranger):
+        with pytest.raises(NotAllowed):
+            team_namespaces.bind(team=team, cluster="local", namespace="x", by=by)
+        with pytest.raises(NotAllowed):
+            team_namespaces.release(team=team, cluster="local", by=by)
+
+
+def test_strays_are_looked_for_there_and_checks_look_at_rights_there(cluster, people, team):
+    bind(people, team)
+    cluster.without_rights.add("nlp-jobs")
+    assert [one.words for one in inspecting.inspect("local") if one.state == "wrong"] == [
+        "the account may not create pods there"
+    ]
+    assert attempt_rows.namespaces("local") == set()
+    assert orphans.sweep_all() == 0
+
+
+def test_checkpoints_of_the_other_namespace_are_not_begun_from(cluster, lab, people, team):
+    source = lab.submit()
+    start(lab, source)
+    bind(people, team)
+    with pytest.raises(
+        InvalidSpec, match="has its checkpoints in namespace jobs, and jobs of team nlp run in nlp-jobs"
+    ):
+        lab.submit(from_job=source.pk)
+
+
+def test_the_page_and_the_api(cluster, as_, people, team):
+    client = as_(people.admin)
+    page = "/clusters/local/namespaces"
+    assert "No team has a namespace of its own" in client.get(page).content.decode()
+    cluster.without_rights.add("bad")
+    answer = client.post(page, {"team": "nlp", "namespace": "bad"})
+    assert answer.status_code == 422 and "cannot be used" in answer.content.decode()
+    assert client.post(page, {"team": "nlp", "namespace": "nlp-jobs"}).status_code == 302
+    assert "nlp-jobs" in client.get(page).content.decode()
+    api = "/api/v1/clusters/local/namespaces"
+    assert [one["namespace"] for one in client.get(api).json()["results"]] == ["nlp-jobs"]
+    answer = client.post(api, {"team": "nobody", "namespace": "x"}, content_type="application/json")
+    assert answer.status_code == 422 and answer.json()["errors"][0]["field"] == "team"
+    assert client.delete(f"{api}/nlp").status_code == 204
+    assert client.delete(f"{api}/nlp").status_code == 409
+    assert client.get("/api/v1/clusters/nowhere/namespaces").status_code == 404
