@@ -207,6 +207,19 @@ class Claims(Protocol):
 
 
 @runtime_checkable
+class Isolates(Protocol):
+    """A cluster that can limit what a job's pods reach over the network (core/egress.py)."""
+
+    @property
+    def egress(self) -> Sequence[str] | None:
+        """The networks that all jobs' pods may reach besides each other; None where they reach everything."""
+
+    @property
+    def egress_allowed(self) -> Sequence[str]:
+        """The networks that queues may choose from."""
+
+
+@runtime_checkable
 class Keeps(Protocol):
     """A cluster whose claims are looked after by a keeper: a small pod of Muster's own that mounts one of them for a moment."""
 

@@ -64,6 +64,8 @@ class MemoryCluster:
         self.bound: dict[str, str] = {}  # their capacities
         self.elsewhere: set[tuple[str, str]] = set()  # namespaces besides its own that have a claim of this name too
         self.without_rights: set[str] = set()  # namespaces
+        self.egress: tuple[str, ...] | None = None
+        self.egress_allowed: tuple[str, ...] = ("10.0.0.0/8",)
         self.classes: dict[str, str] | None = {"": "memory", "shared": "memory"}
         self.lacks = ""  # what it has not, that Muster needs
         self.no_claims = ""  # why claims are not made

@@ -31,7 +31,7 @@ from jobs.models import Attempt, AttemptFailure, Delivery, Job, JobEvent, Rank, 
 from jobs.submission import pods, storage, trust
 from jobs.webhooks import courier, outbox
 from jobs.webhooks.events import WebhookEvent
-from queues import excluded
+from queues import excluded, namespaces
 from queues.models import Queue
 from volumes.services import note_job_storage
 
@@ -184,6 +184,8 @@ def plan_of(job: Job, attempt: int) -> Plan:
         excluded_nodes=excluded.names(job.queue.cluster) if clusters.backend(job.queue.cluster).MAKES_PODS else (),
         token_accounts=pods.token_accounts(job) if any(role.shape.service_account for role in roles) else frozenset(),
         secret_files={name: SecretFiles(files, paths[name]) for name, files in given.files.items()},
+        is_isolated=bool(namespaces.of(job.team_id, job.queue.cluster, at=job.created_at)),
+        egress=tuple(pods.document_of(job).get("egress", ())),
     )  # fmt: skip
 
 

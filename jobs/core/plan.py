@@ -191,6 +191,10 @@ class Plan:
     incarnations: Mapping[tuple[str, int], int] = field(default_factory=dict)  # of places whose replica was replaced
     wanted: frozenset[tuple[str, int]] | None = None  # only these are to be created; None: all of them
     namespace: str = ""  # where its objects are to be made (`AttemptRef`)
+    is_isolated: bool = (
+        False  # its pods reach each other, and what `egress` says, also where the cluster's setting says nothing
+    )
+    egress: tuple[str, ...] = ()  # networks that they may reach besides those of the cluster's setting (core/egress.py)
 
     @property
     def ref(self) -> AttemptRef:

@@ -1,7 +1,7 @@
 """What a queue says of its jobs' pods beyond a job's own fields: parsed once, with what each part may do. Pure.
 
 A document has `node` (what a node of the queue has), `shm_per_gpu`, `storage` (claims of each job's own),
-`topology` (the level that its replicas share), `locked` (fields that a job may not set) and `pods`
+`topology` (the level that its replicas share), `egress` (networks that its pods may reach), `locked` (fields that a job may not set) and `pods`
 (parts of a pod as Kubernetes writes them). It is stored as given; `layer` turns it into a shape for one role.
 """
 
@@ -16,13 +16,13 @@ from common.errors import Problem
 from queues import quantities
 from queues.shape import ReplicaShape, of_resources
 
-from . import pod_fields, volumes
+from . import egress, pod_fields, volumes
 from .fields import FIELDS
 from .plan import Role
 from .pod_rights import PLAIN_VOLUMES
 
 MOST_BYTES = 64 * 1024
-PARTS = ("node", "shm_per_gpu", "storage", "topology", "locked", "pods")
+PARTS = ("node", "shm_per_gpu", "storage", "topology", "egress", "locked", "pods")
 WORKSPACE, CHECKPOINTS = "workspace", "checkpoints"
 NODE = ("cpus", "memory", "gpu_type", "resource")
 PODS = (
@@ -84,6 +84,8 @@ def parse(value: Any, problems: list[Problem]) -> dict[str, Any]:
         _check_storage(given["storage"], problems)
     if "topology" in given and _is_mapping(given["topology"], "topology", problems):
         _check_topology(given["topology"], problems)
+    if "egress" in given:
+        egress.check(given["egress"], problems)
     if "locked" in given:
         _check_locked(given["locked"], problems)
     if "pods" in given and _is_mapping(given["pods"], "pods", problems):

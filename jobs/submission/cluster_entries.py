@@ -9,12 +9,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from django.conf import settings
-from django.db import IntegrityError, transaction
 from django.utils import timezone
 from django.utils.module_loading import import_string
 
-from accounts import audit
-from accounts.audit import AuditAction
 from accounts.models import User
 from accounts.permissions import require_platform_admin
 from common.errors import ClusterError, Conflict, InvalidInput, Problem
@@ -25,8 +22,9 @@ from jobs.clusters.kubernetes.build.kubeconfig import Kubeconfig
 from jobs.clusters.kubernetes.build.options import read as read_options
 from jobs.core.lifecycle import TERMINAL
 from jobs.models import Attempt
+from queues import added
 from queues import clusters as entries
-from queues.models import AddedCluster, AllowedObject, ExcludedNode, Queue
+from queues.models import AddedCluster, Queue
 from volumes.models import Volume
 
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
@@ -59,15 +57,9 @@ def add(
     identity = _tried(name, options, access)
     row = AddedCluster(
         name=name, server=access.server if access else "", sealed=entries.seal(access.content) if access else "",
-        identity=identity, options=dict(options), created_by=by, changed_by=by,
+        identity=identity, options=dict(options),
     )  # fmt: skip
-    try:
-        with transaction.atomic():
-            row.save(force_insert=True)
-            audit.record(AuditAction.CLUSTER_ADDED, by=by, on=row, after=_described(row))
-    except IntegrityError as error:
-        raise Conflict(f"cluster {name} was added by somebody else meanwhile") from error
-    entries.forget()
+    added.add(row, by=by)
     return row
 
 
@@ -80,7 +72,7 @@ def change(
     Raises as `add`; Conflict, with what is different now, where somebody else changed it meanwhile.
     """
     _need_admin(by, "change clusters")
-    _need_version(row, version)
+    added.need_version(row, version)
     problems = _problems_of_options(options) if options is not None else []
     access: Kubeconfig | None = None
     if kubeconfig:
@@ -92,50 +84,41 @@ def change(
         raise InvalidInput(*problems)
     wanted = dict(options) if options is not None else row.options
     identity = _tried(row.name, wanted, access, row=row) if access or wanted != row.options else row.identity
-    with transaction.atomic():
-        before = (
-            AddedCluster.objects.select_for_update(of=("self",)).select_related("changed_by").filter(pk=row.pk).first()
+    is_other = access is not None and access.server != row.server and identity != row.identity
+    if is_other and (jobs := _unfinished(row.name)):
+        words = (
+            f"leads to another cluster, and jobs of this one are not finished: {jobs}; add it under a name of its own"
         )
-        if before is None:
-            raise Conflict(f"cluster {row.name} was removed meanwhile")
-        _need_version(before, version)
-        told = _described(before)
-        if access:
-            before.server, before.sealed = access.server, entries.seal(access.content)
-        before.options, before.identity, before.version = wanted, identity, version + 1
-        before.changed_at, before.changed_by = timezone.now(), by
-        before.save()
-        after = _described(before) | ({"credentials": "replaced"} if access else {})
-        audit.record(AuditAction.CLUSTER_CHANGED, by=by, on=before, before=told, after=after)
-    entries.forget()
-    return before
+        raise InvalidInput(Problem("kubeconfig", None, words))
+    credentials = {"server": access.server, "sealed": entries.seal(access.content)} if access else {}
+    return added.change(row, by=by, version=version, options=wanted, identity=identity, **credentials)
 
 
 def remove(*, by: User | None, row: AddedCluster) -> None:
     """Forget a cluster and its credentials. Raises NotAllowed, and Conflict naming what still needs it."""
     _need_admin(by, "remove clusters")
-    with transaction.atomic():
-        if row.name not in settings.CLUSTERS and (users := _users(row.name)):
-            raise Conflict(f"cluster {row.name} is still used by {'; '.join(users)}")
-        audit.record(AuditAction.CLUSTER_REMOVED, by=by, on=row, before=_described(row))
-        if row.name not in settings.CLUSTERS:  # what was allowed there must not hold for another cluster of this name
-            AllowedObject.objects.filter(cluster=row.name).delete()
-            ExcludedNode.objects.filter(cluster=row.name).delete()
-        row.delete()
-    entries.forget()
+    if row.name not in settings.CLUSTERS and (users := _users(row.name)):
+        raise Conflict(f"cluster {row.name} is still used by {'; '.join(users)}")
+    added.remove(row, by=by)
 
 
 def _users(name: str) -> list[str]:
     """Return in words what would break without a cluster."""
     queues = list(Queue.objects.filter(cluster=name).order_by("name").values_list("name", flat=True))
     volumes = list(Volume.objects.filter(cluster=name).order_by("name").values_list("team__name", "name"))
-    running = Attempt.objects.filter(cluster=name).exclude(job__phase__in=TERMINAL)
-    jobs = sorted(set(running.order_by("job_id").values_list("job_id", flat=True)))
+    jobs = _unfinished(name)
     return [
         *([f"queues {listed(queues, SHOWN)}"] if queues else []),
         *([f"volumes {listed([f'{team}/{one}' for team, one in volumes], SHOWN)}"] if volumes else []),
-        *([f"jobs that are not finished: {listed([str(one) for one in jobs], SHOWN)}"] if jobs else []),
+        *([f"jobs that are not finished: {jobs}"] if jobs else []),
     ]
+
+
+def _unfinished(name: str) -> str:
+    """Return the jobs in words that have attempts on a cluster and are not finished; empty if there are none."""
+    running = Attempt.objects.filter(cluster=name).exclude(job__phase__in=TERMINAL)
+    jobs = sorted(set(running.order_by("job_id").values_list("job_id", flat=True)))
+    return listed([str(one) for one in jobs], SHOWN)
 
 
 def _need_admin(by: User | None, act: str) -> None:
@@ -168,16 +151,6 @@ def _problems_of_options(options: Mapping[str, Any]) -> list[Problem]:
             Problem(one.field.replace("OPTIONS.", "options.", 1), one.value, one.message) for one in error.problems
         ]
     return problems
-
-
-def _need_version(row: AddedCluster, version: int) -> None:
-    if row.version == version:
-        return
-    who = row.changed_by.get_username() if row.changed_by else "somebody"
-    raise Conflict(
-        f"cluster {row.name} was changed by {who} at {row.changed_at:%H:%M} UTC, and is version {row.version} by now, "
-        f"not {version}; look at it again, then make your change to that"
-    )
 
 
 def _tried(name: str, options: Mapping[str, Any], access: Kubeconfig | None, *, row: AddedCluster | None = None) -> str:
@@ -219,11 +192,3 @@ def _identity_of(name: str) -> str:
         return adapter.identity() if isinstance(adapter, clusters.Inspects) else ""
     except Exception:  # it cannot be asked today, or its options are wrong, which its own check tells
         return ""
-
-
-def _described(row: AddedCluster) -> dict[str, Any]:
-    """Return what the audit keeps of it: nothing of its credentials."""
-    return {
-        "server": row.server or "the cluster of Muster's own pods",
-        **{name: row.options[name] for name in sorted(row.options)},
-    }

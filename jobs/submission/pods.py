@@ -9,11 +9,12 @@ from accounts.models import User
 from accounts.permissions import is_platform_admin
 from common.errors import InvalidInput, InvalidSpec, Problem
 from jobs import clusters, frameworks
-from jobs.core import pod_rights, pod_template
+from jobs.clusters import Isolates
+from jobs.core import egress, pod_rights, pod_template
 from jobs.core.plan import Role
 from jobs.core.spec import JobSpec
 from jobs.models import Job
-from queues import allowed, templates
+from queues import allowed, namespaces, templates
 from queues.models import AllowedObject, Queue
 from queues.shape import ReplicaShape
 from volumes.models import AccessMode
@@ -76,6 +77,7 @@ def checked(queue: Queue, document: Any, *, by: User | None) -> dict[str, Any]:
         problems.append(Problem("template", None, words))
     if problems:
         raise InvalidInput(*problems)
+    problems += _egress_problems(queue, found.get("egress", []))
     wanted = [(one.path, one.kind, one.name) for one in pod_rights.named(found)]
     problems += allowed.problems(wanted, team=queue.team, cluster=queue.cluster)
     problems += [
@@ -94,6 +96,27 @@ def checked(queue: Queue, document: Any, *, by: User | None) -> dict[str, Any]:
     if problems:
         raise InvalidInput(*problems)
     return found
+
+
+def _egress_problems(queue: Queue, wanted: list[str]) -> list[Problem]:
+    if not wanted:
+        return []
+    cluster = clusters.get(queue.cluster)
+    allowed_here = cluster.egress_allowed if isinstance(cluster, Isolates) else ()
+    listed = ", ".join(allowed_here) or "none"
+    words = f"is not within what may be reached from cluster {queue.cluster}: {listed}; a platform administrator sets EGRESS_ALLOWED"
+    return [Problem("egress", one, words) for one in egress.beyond(wanted, allowed_here)]
+
+
+def closed(queue: Queue, env: Mapping[str, str]) -> str:
+    """Return which variables of a job call what its pods cannot reach; empty where nothing shows that."""
+    cluster = clusters.get(queue.cluster)
+    if not isinstance(cluster, Isolates):
+        return ""
+    theirs = cluster.egress if cluster.egress is not None else () if namespaces.of(queue.team, queue.cluster) else None
+    if theirs is None or not (found := egress.closed(env, [*theirs, *queue.template.get("egress", [])])):
+        return ""
+    return f"pods of queue {queue.name} cannot reach what {', '.join(found)} is for: the queue's template opens networks with `egress`"
 
 
 def _unnumbered(path: str) -> str:

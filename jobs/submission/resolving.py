@@ -112,6 +112,8 @@ def notes(queue: Queue, spec: JobSpec) -> tuple[str, ...]:
     # Pods have addresses of their own, but processes of one machine share all of its.
     if not backend.SEPARATES and (listens := frameworks.get(spec.framework).listens(spec)):
         notes.append(f"{listens} (docs/security.md)")
+    if backend.MAKES_PODS and (closed := pods.closed(queue, {**spec.env, **dict.fromkeys(spec.secrets, "")})):
+        notes.append(closed)
     given = {*spec.pod, *(name for fields in spec.roles.values() for name in fields)}
     own = [name for name in spec.options if name.endswith(("_cpu", "_memory"))]  # of a framework's roles
     own += ["headless_service"] if spec.headless_service else []

@@ -11,7 +11,7 @@ from muster.errors import JobFileError
 from muster.jobs.models import Queue
 
 # By these a file with parts of a template is told from one with fields of a job; the server checks all of them.
-PARTS = ("node", "shm_per_gpu", "storage", "topology", "locked", "pods")
+PARTS = ("node", "shm_per_gpu", "storage", "topology", "egress", "locked", "pods")
 
 
 def written(queue: Queue) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from muster.http.model import Json, Model, moment, read, unchanged
+from muster.http.model import Json, Model, mapping, moment, read, unchanged
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Cluster(Model):
     is_added: bool = False  # if not, it is of the server's MUSTER_CLUSTERS
     server: str = ""  # empty: the cluster that the server's own pods run in
     version: int = 0
-    options: Json = read(dict, default={})
+    options: Json = mapping()
     raw: Json = unchanged()
 
 

@@ -185,6 +185,14 @@ class KubernetesCluster(ClusterView):
         return f"api/v1/namespaces/{claim.namespace or self.namespace}"
 
     @property
+    def egress_allowed(self) -> Sequence[str]:
+        return (*self.site.egress, *self.site.egress_allowed)
+
+    @property
+    def egress(self) -> Sequence[str] | None:
+        return self.site.egress if self.site.network_policy else None
+
+    @property
     def shape(self) -> ReplicaShape:
         return self.site.shape
 

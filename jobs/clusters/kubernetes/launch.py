@@ -183,7 +183,7 @@ class AttemptLauncher:
         A replacement replica gets a Secret of its own. Returns a message about what was left out.
         """
         bodies = [manifests.secret(plan, self.site, owner=owner)] if plan.wanted is None else []
-        if bodies and self.site.network_policy:  # isolated from the first moment
+        if bodies and (self.site.network_policy or plan.is_isolated):  # isolated from the first moment
             bodies.insert(0, manifests.network_policy(plan, self.site, owner=owner))
         later = [(role.name, index) for role, index in plan.replicas() if plan.incarnation(role.name, index)]
         bodies += [manifests.secret(plan, self.site, owner=owner, replica=place) for place in later]

@@ -62,7 +62,7 @@ class Meshes:
     _takes_template: bool = True
     _read_at: float = 0.0
 
-    async def need_shape(self) -> bool:
+    async def need_shape(self, *, is_isolated: bool = False) -> bool:
         """Return whether a mesh takes a template. Raises Refused if there are no meshes, or if they would be unprotected."""
         if not self._read_at or time.monotonic() > self._read_at + SHAPE_SECONDS:
             with faultpoints.around("mesh.shape"):
@@ -73,13 +73,13 @@ class Meshes:
             if found is None:
                 raise Refused(MISSING)
             self._takes_template, self._read_at = found, time.monotonic()
-        if self.site.network_policy and not self._takes_template:
+        if (self.site.network_policy or is_isolated) and not self._takes_template:
             raise Refused(OLD_AND_OPEN)
         return self._takes_template
 
     async def need_mesh(self, plan: Plan, role: Role, *, owner: str, agent: str) -> None:
         """Create a role's mesh if it is missing. Raises Refused if somebody else's has its name, Unreachable while an earlier one goes."""
-        shape = await self.need_shape()
+        shape = await self.need_shape(is_isolated=plan.is_isolated)
         body = manifests.mesh(plan, role, site=self.site, owner=owner, agent=agent, takes_template=shape)
         with faultpoints.around("mesh.create"):
             answer: ApiAnswer = await self.post("monarchmeshes", body)

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from common.errors import Refused
 from jobs.clusters.replica_file import mark, place_name, secret_variable, start_variables, volume_variable
+from jobs.core import egress
 from jobs.core.plan import Claim, Endpoint, First, FirstRank, Here, Host, Index, Launch, Plan, Port, Role, Value
 from queues.shape import ReplicaShape
 
@@ -89,7 +90,7 @@ def tombstone(run: str, attempt: int) -> Manifest:
 
 
 def network_policy(plan: Plan, site: Site, *, owner: str) -> Manifest:
-    """Limit the attempt's pods to traffic with each other, DNS, the control plane, and `site.egress`.
+    """Limit the attempt's pods to traffic with each other, DNS, the control plane, `site.egress` and `plan.egress`.
 
     Ingress is allowed from each other only. A policy cannot select "the same value of a label", so each attempt has its
     own, which is deleted with its owner.
@@ -97,9 +98,8 @@ def network_policy(plan: Plan, site: Site, *, owner: str) -> Manifest:
     mine = {**labels.of_attempt(plan.run, plan.attempt), labels.OWNER: owner}
     peers = [{"podSelector": {"matchLabels": mine}}]
     dns = {"ports": [{"protocol": protocol, "port": 53} for protocol in ("UDP", "TCP")]}
-    others: list[Manifest] = (
-        [{"to": [{"ipBlock": {"cidr": network}} for network in site.egress]}] if site.egress else []
-    )
+    reached = egress.blocks((*site.egress, *plan.egress))
+    others: list[Manifest] = [{"to": [{"ipBlock": block} for block in reached]}] if reached else []
     if any(role.reads_pods for role in plan.roles):
         others.append({"ports": [{"protocol": "TCP", "port": port} for port in API_PORTS]})
     return {

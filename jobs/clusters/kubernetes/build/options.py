@@ -8,6 +8,7 @@ from typing import Any
 
 from common.errors import InvalidInput, Problem
 from common.http.public_addresses import Network
+from jobs.core.egress import INTERNET
 from queues.shape import ReplicaShape, merge
 
 from .site import Site
@@ -68,8 +69,10 @@ def _problems(word: str, value: Any) -> list[Problem]:
     if not complaint and word in _FORMS:
         form, wanted = _FORMS[word]
         complaint = "" if re.match(form, value) else wanted
-    if not complaint and word == "egress":
-        complaint = "" if all(map(_is_network, value)) else 'must be a list of networks, such as ["10.0.0.0/8"]'
+    if not complaint and word in ("egress", "egress_allowed"):
+        others = (INTERNET,) if word == "egress_allowed" else ()
+        is_right = all(one in others or _is_network(one) for one in value)
+        complaint = "" if is_right else 'must be a list of networks, such as ["10.0.0.0/8"]'
     return [Problem(f"OPTIONS.{_OPTIONS[word]}", value, complaint)] if complaint else []
 
 

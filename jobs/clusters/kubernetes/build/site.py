@@ -27,4 +27,5 @@ class Site:
     network_policy: bool = False  # one per attempt: its pods may talk to each other, and to few others
     reader_account: str = "muster-reader"  # a service account that may read pods, of roles that look for them
     egress: tuple[str, ...] = ()  # further networks that pods may reach under such a policy: ["10.0.0.0/8"]
+    egress_allowed: tuple[str, ...] = ()  # networks that templates of queues may add to these, or "internet"
     node_lost_seconds: int = 30  # how long a node may be not ready before its pods are given up
