@@ -57,3 +57,11 @@ def test_an_account_without_the_permission_launches_and_reports_it(place):
 def test_networks_are_parsed_strictly(networks):
     with pytest.raises(InvalidInput, match=r"OPTIONS.EGRESS.*must be a list of networks"):
         options.read({**GIVEN, "EGRESS": networks})
+
+
+def test_a_plan_that_is_isolated_has_a_policy_without_the_option_and_reaches_what_its_queue_opens(place, cluster):
+    launch(cluster, plan(is_isolated=True, egress=("internet", "10.20.0.0/16")))
+    (made,) = policies(place)
+    blocks = [one["ipBlock"] for rule in made["spec"]["egress"] for one in rule.get("to", []) if "ipBlock" in one]
+    assert [one["cidr"] for one in blocks] == ["0.0.0.0/0", "::/0", "10.20.0.0/16"]
+    assert "169.254.0.0/16" in blocks[0]["except"]

@@ -5,12 +5,14 @@ import pytest
 from accounts.models import AuditEntry, Team
 from common.errors import Conflict, InvalidInput, InvalidSpec, NotAllowed
 from jobs import clusters
+from jobs import services as jobs
 from jobs.control import attempt_rows, orphans
 from jobs.control.scheduler import schedule
+from jobs.control.store import plan_of
 from jobs.core.plan import Claim
 from jobs.models import Attempt, Job
-from jobs.submission import inspecting, storage, team_namespaces
-from queues import namespaces
+from jobs.submission import inspecting, pods, storage, team_namespaces
+from queues import namespaces, services
 from queues.models import Queue, TeamNamespace
 from tests.support.builders import Lab
 from volumes import services as volumes
@@ -39,6 +41,11 @@ def start(lab: Lab, *jobs: Job) -> None:
     schedule()
     for job in jobs:
         lab.visit(job, times=3)
+
+
+def preview(lab: Lab, env: dict[str, str]) -> tuple[str, ...]:
+    sent = {"command": "torchrun train.py", "nodes": 1, "nproc_per_node": 1, "env": env}
+    return jobs.preview(user=lab.user, queue=lab.queue, sent=sent).notes
 
 
 def launched(lab: Lab, job: Job) -> str:
@@ -163,3 +170,23 @@ def test_the_page_and_the_api(cluster, as_, people, team):
     assert client.delete(f"{api}/nlp").status_code == 204
     assert client.delete(f"{api}/nlp").status_code == 409
     assert client.get("/api/v1/clusters/nowhere/namespaces").status_code == 404
+
+
+def test_a_queue_opens_networks_within_what_is_allowed_and_the_plan_says_what_is_closed(cluster, lab, people, team):
+    boss, queue = people.admin, lab.queue
+    with pytest.raises(
+        InvalidInput, match=r"0\.0\.0\.0/0 is not within .* 10\.0\.0\.0/8; a platform administrator sets"
+    ):
+        pods.checked(queue, {"egress": ["0.0.0.0/0"]}, by=boss)
+    called = {"WANDB_API_KEY": "x"}
+    assert not [one for one in preview(lab, called) if "cannot reach" in one], "nothing is closed without a policy"
+    bind(people, team)
+    assert [one for one in preview(lab, called) if "WANDB_API_KEY (Weights & Biases)" in one]
+    assert not [one for one in preview(lab, called | {"WANDB_MODE": "offline"}) if "cannot reach" in one]
+    cluster.egress_allowed = ("internet", "10.0.0.0/8")
+    services.change(queue=queue, by=boss, template=pods.checked(queue, {"egress": ["internet"]}, by=boss))
+    lab.queue.refresh_from_db()
+    assert not [one for one in preview(lab, called) if "cannot reach" in one]
+    job = lab.submit()
+    plan = plan_of(Job.objects.select_related("queue", "team", "user", "template").get(pk=job.pk), 1)
+    assert plan.is_isolated and plan.egress == ("internet",)
