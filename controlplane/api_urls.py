@@ -3,6 +3,7 @@
 from django.urls import include, path
 from rest_framework.routers import SimpleRouter
 
+from jobs.api.cluster_nodes import ClusterNodesView, ClusterNodeView
 from jobs.api.clusters import ClusterCheckView, ClustersView
 from jobs.api.nodes import ExcludedNodesView, ExcludedNodeView, SuspectedNodesView
 from jobs.api.plans import JobFieldsView, PlanView
@@ -37,6 +38,8 @@ urlpatterns = [
     path(f"{WEBHOOKS}/<slug:name>/deliveries/<int:pk>/again", AgainView.as_view(), name="api-delivery-again"),
     path("clusters", ClustersView.as_view(), name="api-clusters"),
     path("clusters/<str:name>/check", ClusterCheckView.as_view(), name="api-cluster-check"),
+    path("clusters/<str:name>/nodes", ClusterNodesView.as_view(), name="api-cluster-nodes"),
+    path("clusters/<str:name>/nodes/<str:node>", ClusterNodeView.as_view(), name="api-cluster-node"),
     path("excluded-nodes", ExcludedNodesView.as_view(), name="api-excluded-nodes"),
     path("excluded-nodes/<int:pk>", ExcludedNodeView.as_view(), name="api-excluded-node"),
     path("suspected-nodes", SuspectedNodesView.as_view(), name="api-suspected-nodes"),

@@ -4,6 +4,7 @@ from django.urls import path
 
 from .web import (
     actions,
+    cluster_nodes,
     clusters,
     code,
     detail,
@@ -39,6 +40,7 @@ urlpatterns = [
     path("queues/<slug:name>/template", queue_template.template, name="queue-template"),
     path("clusters", clusters.page, name="clusters"),
     path("clusters/<slug:name>", clusters.cluster, name="cluster"),
+    path("clusters/<slug:name>/nodes/<str:node>", cluster_nodes.node, name="cluster-node"),
     path("nodes", nodes.page, name="nodes"),
     path("teams/<slug:team>/volumes", volumes.volumes, name="team-volumes"),
     path("teams/<slug:team>/volumes/<slug:name>", volumes.volume, name="team-volume"),

@@ -163,6 +163,8 @@ class Client:
 
     clusters = blocking(Core.clusters)
     check_cluster = blocking(Core.check_cluster)
+    cluster_nodes = blocking(Core.cluster_nodes)
+    cluster_node = blocking(Core.cluster_node)
     excluded_nodes = blocking(Core.excluded_nodes)
     suspected_nodes = blocking(Core.suspected_nodes)
     exclude_node = blocking(Core.exclude_node)

@@ -7,6 +7,7 @@ each of them.
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -21,7 +22,7 @@ from common.db import sql
 from jobs.core.lifecycle import ON_CLUSTER
 from jobs.core.node_summary import Held, NodeFacts
 from jobs.core.silence import IDLE_AFTER, SILENT
-from jobs.models import AttemptFailure, ClusterLook, ClusterNode, NodeHistory, Replica
+from jobs.models import AttemptFailure, ClusterLook, ClusterNode, Job, NodeHistory, Replica
 from queues import excluded
 from queues.allowed import NAME
 from queues.readable import readable_clusters
@@ -110,6 +111,38 @@ def held_on(cluster: str, *, now: datetime, names: list[str] | None = None) -> M
         for node, job, slots, replicas, idle, broken in sorted(cursor.fetchall()):
             found[node].append(Held(job, slots, replicas, idle, broken))
     return found
+
+
+@dataclass(frozen=True)
+class JobOnNode:
+    """What a job holds of a node. `job` is None for all those that the reader may not see."""
+
+    job: Job | None
+    slots: int
+    replicas: int = 1
+    idle: int = 0
+    broken: int = 0
+
+
+def readable_jobs(user: User, nodes: Iterable[NodeFacts]) -> Mapping[int, Job]:
+    """Return those jobs on these nodes that somebody may see, by id."""
+    ids = {one.job for node in nodes for one in node.held}
+    found = Job.objects.readable_by(user).filter(pk__in=ids).select_related("team")
+    return {job.pk: job for job in found.only("id", "name", "phase", "team__name")}
+
+
+def jobs_on(facts: NodeFacts, jobs: Mapping[int, Job]) -> list[JobOnNode]:
+    """Return what each of these jobs holds of a node; all others together are the last one."""
+    mine = [
+        JobOnNode(jobs[one.job], one.slots, one.replicas, one.idle, one.broken) for one in facts.held if one.job in jobs
+    ]
+    others = [one for one in facts.held if one.job not in jobs]
+    if others:
+        slots, replicas, idle, broken = map(
+            sum, zip(*((one.slots, one.replicas, one.idle, one.broken) for one in others), strict=True)
+        )
+        mine.append(JobOnNode(None, slots, replicas, idle, broken))
+    return mine
 
 
 def history(row: ClusterNode, *, most: int) -> list[NodeHistory]:

@@ -170,9 +170,7 @@ def test_a_process_that_dies_while_it_writes_them_is_made_up_for(cluster, monkey
     with monkeypatch.context() as patched:
         patched.setattr(faultpoints, "point", dies)
         with pytest.raises(KeyboardInterrupt, match=point):
-            if point == "nodes.forget":
-                node_rows.forget(now=timezone.now())
-            node_rows.write(ALIAS)
+            node_rows.forget(now=timezone.now()) if point == "nodes.forget" else node_rows.write(ALIAS)
     node_rows.write(ALIAS)
     node_rows.forget(now=timezone.now())
     assert told() == [("n1", "appeared", "8 nvidia.com/gpu"), ("n2", "appeared", "8 nvidia.com/gpu")]
