@@ -1,6 +1,6 @@
 -- What Muster's own pods hold of the GPUs of a cluster's nodes: node, job, GPUs, replicas, and how many of these GPUs are idle
 -- or broken by what their ranks reported last.
--- Run by jobs/analysis/cluster_nodes.py, once for a page.
+-- Run by jobs/analysis/cluster_nodes.py (held_on), once for a page.
 -- Cost: one step into an index for each open job of the cluster, each of its replicas, and the ranks of each.
 -- A replica counts from when its node is known until it has ended. Jobs that count CPU slots hold no GPUs. What agents reported
 -- counts only while they go on to report.

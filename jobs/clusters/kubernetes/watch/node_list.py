@@ -56,7 +56,7 @@ class NodeList:
             if not answer.is_good:
                 return None
             pods, following = _page(answer)
-            found.update(held_by_others(pods, known=self._known, ours=ours))
+            found += held_by_others(pods, known=self._known, ours=ours)
             if not following:
                 return found
         return None
