@@ -38,15 +38,18 @@ def require(user: User, act: Act, team: Team) -> None:
     raise NotAllowed(f"{user.get_username()} may not {act} in team {team.name}; ask one of its administrators")
 
 
-def teams_where(user: User, act: Act) -> "list[int] | None":
-    """Return the ids of the teams in which `user` may `act`; None means all of them."""
-    grant = user.grant
-    if not user.is_active or act not in grant.acts:
+def teams_where(user: User, act: Act, *, with_scope: Act | None = None) -> "list[int] | None":
+    """Return the ids of the teams in which `user` may `act`; None means all of them.
+
+    `with_scope`: what the credential has to cover instead: those who may submit may look with a token that only reads.
+    """
+    grant, scope = user.grant, with_scope or act
+    if not user.is_active or scope not in grant.acts:
         return []
     if user.is_superuser:
         return None if grant.team_id is None else [grant.team_id]
     teams = Membership.objects.filter(user=user, role__in=roles_with(act)).values_list("team_id", flat=True)
-    return [team for team in teams if grant.covers(act, team)]
+    return [team for team in teams if grant.covers(scope, team)]
 
 
 def readable_teams(user: User) -> "list[int] | None":

@@ -4,6 +4,7 @@ from django.urls import include, path
 from rest_framework.routers import SimpleRouter
 
 from jobs.api.cluster_entries import ClustersAndNewView, ClusterView, RemoveClusterView
+from jobs.api.cluster_nodes import ClusterNodesView, ClusterNodeView
 from jobs.api.clusters import ClusterCheckView
 from jobs.api.namespaces import TeamNamespacesView, TeamNamespaceView
 from jobs.api.nodes import ExcludedNodesView, ExcludedNodeView, SuspectedNodesView
@@ -43,6 +44,8 @@ urlpatterns = [
     path("clusters/<str:name>/namespaces", TeamNamespacesView.as_view(), name="api-team-namespaces"),
     path("clusters/<str:name>/namespaces/<str:team>", TeamNamespaceView.as_view(), name="api-team-namespace"),
     path("clusters/<str:name>/check", ClusterCheckView.as_view(), name="api-cluster-check"),
+    path("clusters/<str:name>/nodes", ClusterNodesView.as_view(), name="api-cluster-nodes"),
+    path("clusters/<str:name>/nodes/<str:node>", ClusterNodeView.as_view(), name="api-cluster-node"),
     path("excluded-nodes", ExcludedNodesView.as_view(), name="api-excluded-nodes"),
     path("excluded-nodes/<int:pk>", ExcludedNodeView.as_view(), name="api-excluded-node"),
     path("suspected-nodes", SuspectedNodesView.as_view(), name="api-suspected-nodes"),

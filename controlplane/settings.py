@@ -280,6 +280,7 @@ CELERY_BEAT_SCHEDULE = {
     "volumes": {"task": "jobs.refresh_volumes", "schedule": 60.0, "options": {"expires": 60}},
     "keep": {"task": "jobs.keep", "schedule": 60.0, "options": {"expires": 60}},
     "topology": {"task": "jobs.note_topology", "schedule": 60.0, "options": {"expires": 60}},
+    "nodes": {"task": "jobs.note_nodes", "schedule": 60.0, "options": {"expires": 60}},
     "strays": {"task": "jobs.strays", "schedule": 60.0, "options": {"expires": 60}},
     "pack": {"task": "jobs.pack_logs", "schedule": 60.0, "options": {"expires": 60}},
     "roll_up": {"task": "jobs.roll_up", "schedule": 10.0, "options": {"expires": 10}},
@@ -324,6 +325,11 @@ MESSAGE_STORAGE = "django.contrib.messages.storage.session.SessionStorage"  # no
 # bin/demo sets it: whoever can read its password on that terminal has the files and the database too. A container's log
 # has other readers.
 MUSTER_KEEP_FIRST_PASSWORD = _flag("MUSTER_KEEP_FIRST_PASSWORD")
+MUSTER_NODE_NAMES = os.environ.get("MUSTER_NODE_NAMES", "").strip() or "all"
+if MUSTER_NODE_NAMES not in ("all", "admins"):
+    raise ImproperlyConfigured(
+        f"MUSTER_NODE_NAMES is {MUSTER_NODE_NAMES[:40]}; it must be all (everybody who sees a cluster) or admins (platform administrators)"
+    )
 MUSTER_SECOND_FACTOR = os.environ.get("MUSTER_SECOND_FACTOR", "optional")
 if MUSTER_SECOND_FACTOR not in ("off", "optional", "admins", "all"):
     raise ImproperlyConfigured(

@@ -16,7 +16,7 @@ from credentials.services import forget_old
 from queues.models import QueueVersion
 
 from .analysis import rollups
-from .control import job_secrets, keeping, orphans, sweeper, template_check, topology, volume_visits
+from .control import job_secrets, keeping, node_rows, orphans, sweeper, template_check, topology, volume_visits
 from .logs import compaction, removal, retention
 from .webhooks import courier, sending
 
@@ -55,6 +55,11 @@ def keep() -> None:
 @shared_task(name="jobs.note_topology")
 def note_topology() -> None:
     topology.note_all()
+
+
+@shared_task(name="jobs.note_nodes")
+def note_nodes() -> None:
+    node_rows.write_all()
 
 
 @shared_task(name="jobs.schedule")
@@ -96,3 +101,4 @@ def collect() -> None:
     sending.forget(now=timezone.now())
     forget_old(used=job_secrets.in_use())
     retention.collect(now=timezone.now())
+    node_rows.forget(now=timezone.now())

@@ -5,6 +5,7 @@ from django.urls import path
 from .web import (
     actions,
     cluster_form,
+    cluster_nodes,
     clusters,
     code,
     detail,
@@ -44,6 +45,7 @@ urlpatterns = [
     path("clusters/<slug:name>/namespaces", team_namespaces.page, name="cluster-namespaces"),
     path("clusters/<slug:name>/settings", cluster_form.edit, name="cluster-settings"),
     path("clusters/<slug:name>", clusters.cluster, name="cluster"),
+    path("clusters/<slug:name>/nodes/<str:node>", cluster_nodes.node, name="cluster-node"),
     path("nodes", nodes.page, name="nodes"),
     path("teams/<slug:team>/volumes", volumes.volumes, name="team-volumes"),
     path("teams/<slug:team>/volumes/<slug:name>", volumes.volume, name="team-volume"),

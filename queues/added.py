@@ -1,6 +1,5 @@
 """The rows of clusters that administrators added. That each leads to a cluster was tried before (jobs/submission/cluster_entries.py)."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from django.conf import settings
@@ -71,7 +70,7 @@ def need_version(row: AddedCluster, version: int) -> None:
     )
 
 
-def _described(row: AddedCluster) -> Mapping[str, Any]:
+def _described(row: AddedCluster) -> dict[str, Any]:
     """Return what the audit keeps of it: nothing of its credentials."""
     server = row.server or "the cluster of Muster's own pods"
     return {"server": server, **{name: row.options[name] for name in sorted(row.options)}}

@@ -51,6 +51,13 @@ def let_see_nodes(client: httpx.Client, namespace: str) -> None:
     await_right(client, username(namespace), resource="nodes", verb="watch")
 
 
+def let_see_all_pods(client: httpx.Client, namespace: str) -> None:
+    """Grant the right to list the pods of others: deploy/foreign-pods.yaml."""
+    for thing in objects("foreign-pods", namespace):
+        apply(client, thing)
+    await_right(client, username(namespace), resource="pods", verb="list")
+
+
 def account_namespace(namespace: str) -> str:
     """Return where the account of a namespace is: another one for each, so that no test has the rights of another."""
     return f"{namespace.removesuffix('-jobs')}-system"

@@ -170,6 +170,8 @@ class Client:
     team_namespaces = blocking(Core.team_namespaces)
     bind_namespace = blocking(Core.bind_namespace)
     release_namespace = blocking(Core.release_namespace)
+    cluster_nodes = blocking(Core.cluster_nodes)
+    cluster_node = blocking(Core.cluster_node)
     excluded_nodes = blocking(Core.excluded_nodes)
     suspected_nodes = blocking(Core.suspected_nodes)
     exclude_node = blocking(Core.exclude_node)

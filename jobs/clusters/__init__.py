@@ -14,6 +14,7 @@ from django.utils.module_loading import import_string
 from common.errors import InvalidInput, Problem
 from jobs.core.attempt_ref import AttemptRef
 from jobs.core.keeping import Errand, JobFolders, Kept
+from jobs.core.node_seen import NodeSeen
 from jobs.core.plan import Claim, ClaimSeen, Plan, Role
 from jobs.core.verdict import ReplicaUpdate, Seen
 from queues import clusters as entries
@@ -170,6 +171,17 @@ class HasNodes(Protocol):
 
     def has_node(self, name: str) -> bool | None:
         """Return whether there is such a node; None if the nodes cannot be read."""
+
+
+@runtime_checkable
+class ListsNodes(Protocol):
+    """A cluster that lists its nodes with what each offers."""
+
+    def list_nodes(self) -> list[NodeSeen] | None:
+        """Return them as they are now, None without the right to see them. Raises Unreachable without an answer.
+
+        Asked once a minute. What pods of others hold is told where the cluster lets itself be asked about them.
+        """
 
 
 @runtime_checkable

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from common.errors import Sealed, Unreachable
 from jobs.core.attempt_ref import AttemptRef
 from jobs.core.keeping import Errand, JobFolders, Kept
+from jobs.core.node_seen import NodeSeen
 from jobs.core.plan import Claim, ClaimSeen, Plan
 from jobs.core.verdict import ENDED, ReplicaSeen, ReplicaState, Seen
 from queues.shape import ReplicaShape
@@ -76,6 +77,7 @@ class MemoryCluster:
         self.keepers: dict[str, tuple[Errand, float]] = {}  # by claim, with the time when they were made
         self.keepers_start = True
         self.nodes: dict[str, dict[str, str]] = {}  # labels by name; none: it does not say what nodes it has
+        self.listed: list[NodeSeen] | None = None  # its nodes as it lists them; None: it may not
 
     def inspect(self) -> list[Inspected]:
         self._answer()
@@ -99,6 +101,10 @@ class MemoryCluster:
 
     def claims_of_options(self, team: str) -> Collection[str]:
         return ()
+
+    def list_nodes(self) -> list[NodeSeen] | None:
+        self._answer()
+        return None if self.listed is None else list(self.listed)
 
     def see_claim(self, claim: Claim) -> ClaimSeen:
         self._answer()

@@ -111,7 +111,7 @@ class Role:
         """Return what is stored with the job: how its replicas are numbered, and whose end decides."""
         return RoleView(
             self.name, self.replicas, self.completes, self.essential, self.least, self.anchor, self.processes,
-            self.first_rank, self.exclusive,
+            self.first_rank, self.exclusive, self.slots,
         )  # fmt: skip
 
 

@@ -49,6 +49,7 @@ class RoleView:
     processes: int = 1  # ranks in each replica
     first_rank: int = 0  # the lowest rank of replica 0
     exclusive: str = ""  # a name that one live role of a cluster may have at a time, where the cluster `FINDS_BY_NAME`
+    slots: int | None = None  # of quota that each replica takes; None where a release before this field stored it
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

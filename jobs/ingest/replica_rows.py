@@ -13,6 +13,7 @@ from jobs.core import unexpected_ranks
 from jobs.core.agent_identity import AgentIdentity
 from jobs.core.batch import LAUNCHER
 from jobs.core.lifecycle import HOLDS_QUOTA
+from jobs.core.silence import IDLE
 from jobs.core.verdict import ENDED
 from jobs.models import Rank, RankState
 from jobs.models.inserts import begun, defaults
@@ -130,6 +131,7 @@ def write(row: ReplicaRow, *, seq: int, changes: RowChanges, path: str) -> bool 
         given = {
             "changes": json.dumps(rows),
             "path": path,
+            "idle": IDLE,
             "stored": changes.stored_bytes,
             "unexpected": kept,
             "unexpected_of_ended": kept_of_ended,

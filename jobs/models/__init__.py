@@ -6,6 +6,7 @@ Postgres guards the invariants declared here.
 from .attempt import Attempt
 from .checkpoint import Checkpoint
 from .job import Job, JobEvent, new_uid
+from .node import ClusterLook, ClusterNode, NodeHistory
 from .output import AttemptFailure, LogBudget, LogSegment, MetricChunk, MetricRollup, RollupPosition
 from .querysets import JobQuerySet, failed_with, in_order
 from .removed import RemovedJob
@@ -16,6 +17,8 @@ __all__ = [
     "Attempt",
     "AttemptFailure",
     "Checkpoint",
+    "ClusterLook",
+    "ClusterNode",
     "Delivery",
     "Job",
     "JobEvent",
@@ -24,6 +27,7 @@ __all__ = [
     "LogSegment",
     "MetricChunk",
     "MetricRollup",
+    "NodeHistory",
     "Rank",
     "RankState",
     "RemovedJob",

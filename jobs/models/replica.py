@@ -82,6 +82,7 @@ class Replica(models.Model):
         indexes = [
             models.Index("job", condition=Q(unjudged_at__isnull=False), name="replica_unjudged"),
             models.Index(fields=["launch"], condition=Q(launch__isnull=False), name="replica_by_launch"),
+            models.Index(fields=["node", "-id"], condition=~Q(node=""), name="replica_by_node"),
         ]
 
     def silent_for(self, now: datetime) -> timedelta | None:
@@ -133,6 +134,7 @@ class Rank(models.Model):
     cpu = models.FloatField(null=True)
     rss_bytes = models.BigIntegerField(null=True)
     gpu = models.FloatField(null=True)
+    gpu_idle_since = models.DateTimeField(null=True, help_text="since when every report had its GPU idle; null: in use")
     gpu_mem_bytes = models.BigIntegerField(null=True)
     gpu_mem_total_bytes = models.BigIntegerField(null=True)
     gpu_watts = models.FloatField(null=True)

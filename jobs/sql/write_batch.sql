@@ -19,6 +19,7 @@
 --   unexpected           json    ranks that nobody planned, or null if they did not change
 --   unexpected_of_ended  json    the same for a replica that has ended
 --   unexpected_lines     bigint  lines of those without a row
+--   idle                 float8  the share of a GPU below which it counts as idle
 --   replica_ended        text[]  states of a replica that has ended; it may have since it was read
 -- Fragments:
 --   {takes}  parts/report_takes.sql
@@ -77,6 +78,8 @@ WITH batch AS (
         cpu = COALESCE(t.cpu, r.cpu),
         rss_bytes = COALESCE(t.rss_bytes, r.rss_bytes),
         gpu = COALESCE(t.gpu, r.gpu),
+        gpu_idle_since = CASE WHEN t.gpu IS NULL THEN r.gpu_idle_since
+            WHEN t.gpu < %(idle)s THEN COALESCE(r.gpu_idle_since, now()) END,
         gpu_mem_bytes = COALESCE(t.gpu_mem_bytes, r.gpu_mem_bytes),
         gpu_mem_total_bytes = COALESCE(t.gpu_mem_total_bytes, r.gpu_mem_total_bytes),
         gpu_watts = COALESCE(t.gpu_watts, r.gpu_watts),

@@ -11,11 +11,11 @@ from django.db.models import Avg, Count, Q
 from common.text import format_duration
 from jobs.core import exits, unexpected_ranks
 from jobs.core.headlines import nan_words
+from jobs.core.silence import IDLE
 from jobs.core.verdict import ASKED_FOR
 from jobs.models import Job, Rank, RankState, Replica
 
 SILENT_AFTER = timedelta(minutes=5)  # without a line
-IDLE = 0.05  # of a core or a GPU
 SHOWN = 12
 
 

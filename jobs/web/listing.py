@@ -30,11 +30,12 @@ from jobs.analysis.progress import Progress, progress
 from jobs.core import lifecycle
 from jobs.core.headlines import nan_words
 from jobs.core.lifecycle import Phase
+from jobs.core.silence import IDLE
 from jobs.filters import JobFilters
 from jobs.models import AttemptFailure, Job, JobEvent, JobQuerySet, Rank
 from queues.readable import readable_queues
 
-from .concerns import IDLE, is_silent
+from .concerns import is_silent
 from .responses import Context as Values
 from .responses import HtmxRequest, Part, answer, named_part, unchanged, whole
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from django.conf import settings
 from django.contrib.auth.decorators import login_required
 from django.db.models import Count, Q, Sum
 from django.http import HttpResponse
@@ -66,7 +67,14 @@ def _context(request: HtmxRequest) -> Context:
     found = list(readable_queues(request.user).order_by("team__name", "name"))
     managed = teams_where(request.user, Act.MANAGE)
     editable = {queue.pk for queue in found if managed is None or queue.team_id in managed}
-    return {"usages": usages(found), "editable": editable, "may_make": is_platform_admin(request.user)}
+    submits = teams_where(request.user, Act.SUBMIT, with_scope=Act.READ)
+    seen = {queue.cluster for queue in found if submits is None or queue.team_id in submits}  # as `readable_clusters`
+    return {
+        "usages": usages(found),
+        "editable": editable,
+        "may_make": is_platform_admin(request.user),
+        "clusters": seen & set(settings.CLUSTERS),
+    }
 
 
 PARTS = {"queues": Part("queues/_list.html", _context)}

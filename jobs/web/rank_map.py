@@ -21,11 +21,12 @@ from django.utils.safestring import SafeString
 
 from common.text import format_duration
 from jobs.analysis import failures
+from jobs.core.silence import IDLE
 from jobs.core.verdict import ENDED, RoleView
 from jobs.models import Job, Rank, RankState, Replica
 
 from . import appearance
-from .concerns import IDLE, Needs, is_silent, needs_attention, reasons, unexpected
+from .concerns import Needs, is_silent, needs_attention, reasons, unexpected
 
 UNIT, GAP = 8, 4  # of a cell with its margin, and between tiles, in units of the drawing
 SHAPE_RATIO = 1.3  # width to height of the whole drawing

@@ -51,6 +51,7 @@ def test_axe_finds_nothing(chromium, site, lab, people, team, width, theme):
     running = seed.running(lab, steps=20)
     running.ranks.filter(rank=1).update(nan_series="loss", nan_step=12)  # a rank that needs a look
     seed.checkpoints(running, steps=range(100, 1200, 100))
+    seed.nodes(running)
     seed.queued(lab)
     seed.webhook(team, job=failed)
     secrets.create(team=team, by=people.owner, name="hub", kind="env", values={"HF_TOKEN": "x", "WANDB_API_KEY": "y"})
@@ -66,7 +67,7 @@ def test_axe_finds_nothing(chromium, site, lab, people, team, width, theme):
     page.wait_for_url("**/jobs")
     paths = (
         "/jobs", f"/jobs/{running.pk}", f"/jobs/{failed.pk}", f"/jobs/{running.pk}?view=list", f"/jobs/{running.pk}/logs", "/jobs/new",
-        "/queues", "/queues/default", "/make-queue", "/teams", "/teams/nlp", "/teams/nlp/audit", "/teams/nlp/webhooks", "/teams/nlp/webhooks/chat", "/people", "/nodes", "/clusters", "/clusters/local?check=1", "/account",
+        "/queues", "/queues/default", "/make-queue", "/teams", "/teams/nlp", "/teams/nlp/audit", "/teams/nlp/webhooks", "/teams/nlp/webhooks/chat", "/people", "/nodes", "/clusters", "/clusters/local?check=1", "/clusters/local?only=wrong", "/clusters/local/nodes/gpu-1", "/account",
         "/teams/nlp/secrets", "/teams/nlp/secrets/hub", "/teams/nlp/volumes", "/teams/nlp/volumes/datasets", "/queues/default/template",
         "/account/tokens", "/account/password", "/account/sessions", "/account/second-factor", "/jobs/999999",
     )  # fmt: skip

@@ -13,10 +13,19 @@ from controlplane.operations.archive import Writer
 Entries = list[tuple[str, bytes]]
 LOAD_AT = "0019_gpu_state"  # the last migration of a release before
 # Tables that it did not have.
-NEWER = ("jobs_attempt", "jobs_checkpoint", "jobs_delivery", "jobs_removedjob", "jobs_webhook")
+NEWER = (
+    "jobs_attempt",
+    "jobs_checkpoint",
+    "jobs_clusterlook",
+    "jobs_clusternode",
+    "jobs_delivery",
+    "jobs_nodehistory",
+    "jobs_removedjob",
+    "jobs_webhook",
+)
 NEWER_COLUMNS = {
     "jobs_replica": ["is_restored", "unjudged_at", "launch_id", "topology"], "jobs_job": ["attempt_floor", "ttl_seconds", "template_id"],
-    "jobs_attemptfailure": ["after_end", "launch_id", "node"], "jobs_rank": ["nan_series", "nan_step"], "jobs_jobevent": ["launch_id"],
+    "jobs_attemptfailure": ["after_end", "launch_id", "node"], "jobs_rank": ["nan_series", "nan_step", "gpu_idle_since"], "jobs_jobevent": ["launch_id"],
 }  # fmt: skip
 
 

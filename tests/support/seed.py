@@ -8,8 +8,9 @@ from django.utils import timezone
 
 from accounts.models import Team
 from jobs.ingest import apply
-from jobs.models import Checkpoint, Delivery, Job, Webhook
+from jobs.models import Checkpoint, ClusterLook, ClusterNode, Delivery, Job, NodeHistory, Rank, Replica, Webhook
 from jobs.webhooks import sealing
+from queues.models import Queue
 from tests.support.builders import Lab, batch, identity, item, log_item
 
 STEPS = 120
@@ -71,6 +72,38 @@ def checkpoints(job: Job, *, steps: Iterable[int]) -> None:
         )
         for name, step in names.items()
     )  # fmt: skip
+
+
+def nodes(job: Job, *, count: int = 130) -> list[ClusterNode]:
+    """Nodes of eight GPUs as beat wrote them a moment ago, the job's replicas on the first ones, and a few with problems."""
+    now = timezone.now()
+    cluster, trouble = job.queue.cluster, {
+        "gpu-3": {"silence": "Kubelet stopped posting node status.", "silent_since": now - timedelta(minutes=7)},
+        "gpu-4": {"is_cordoned": True}, "gpu-5": {"troubles": ["DiskPressure"]}, "gpu-6": {"gpus": 4, "product": "L4"},
+    }  # fmt: skip
+    Queue.objects.filter(pk=job.queue_id).update(resource="gpu", gpus_per_node=8)
+    rows = ClusterNode.objects.bulk_create(
+        ClusterNode(
+            cluster=cluster, name=f"gpu-{number}", number=number, first_seen_at=now, changed_at=now, taints=["gpu=true:NoSchedule"],
+            levels={"example.org/rack": f"r{number // 16}"},
+            **{"gpus": 8, "product": "NVIDIA-H100-80GB-HBM3", "others": number % 3, **trouble.get(f"gpu-{number}", {})},
+        )
+        for number in range(1, count + 1)
+    )  # fmt: skip
+    ClusterLook.objects.create(cluster=cluster, asked_at=now, seen_at=now)
+    NodeHistory.objects.bulk_create(
+        NodeHistory(node=rows[0], at=now - timedelta(hours=hours), kind=kind, words=words)
+        for hours, kind, words in (
+            (30, "appeared", "8 nvidia.com/gpu"),
+            (2, "not_ready", "no network"),
+            (1, "ready", ""),
+        )
+    )
+    for replica in Replica.objects.filter(job=job):
+        Replica.objects.filter(pk=replica.pk).update(node=f"gpu-{1 + replica.index}", last_batch_at=now)
+    Rank.objects.filter(job=job, rank=0).update(gpu=0.0, gpu_idle_since=now - timedelta(minutes=9))
+    Rank.objects.filter(job=job, rank=2).update(gpu_xid=79)
+    return rows
 
 
 def webhook(team: Team, *, name: str = "chat", job: Job | None = None) -> Webhook:

@@ -1,4 +1,4 @@
-"""muster clusters: the clusters of the server: whether they have what it needs, and those that are added to it."""
+"""muster clusters: whether clusters have what the server needs, their nodes, and those that are added."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from muster.render import ago, printable
 
 @click.group()
 def clusters() -> None:
-    """Clusters of the server, and whether they have what it needs (platform administrators only)."""
+    """Clusters of the server, whether they have what it needs (for platform administrators), and their nodes."""
 
 
 @clusters.command("list")
@@ -185,3 +185,30 @@ def check(*, name: str, output: Output) -> None:
     )
     if any(one.state == "wrong" for one in found):
         raise click.exceptions.Exit(1)
+
+
+@clusters.command()
+@click.argument("name")
+@reading
+def nodes(*, name: str, output: Output) -> None:
+    """List the nodes of a cluster whose queues you may submit to, and who holds what of them."""
+    with open_client() as client:
+        found = client.cluster_nodes(name)
+    output.items(
+        found,
+        ident=lambda one: one.key,
+        headers=("NODE", "GPU", "GPUS", "HELD", "OTHERS", "FREE", "IDLE", "JOBS", "PROBLEMS"),
+        row=lambda one: (
+            one.name,
+            one.product,
+            one.gpus,
+            one.held,
+            "?" if one.others is None else one.others,
+            one.free,
+            one.idle or "",
+            ", ".join(held.job_name or "of other teams" for held in one.jobs),
+            ", ".join(one.problems),
+        ),
+        empty=f"No node of cluster {name} is known.",
+        is_sparse=True,
+    )

@@ -1,4 +1,4 @@
-"""muster nodes: nodes of clusters that new pods stay away from."""
+"""muster nodes: nodes of clusters: one of them, and those that new pods stay away from."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ import click
 from muster.commands.output import Output, reading, say
 from muster.commands.session import open_client
 from muster.render import ago, printable
+from muster.teams.models_clusters import ClusterNode
 
 
 @click.group()
 def nodes() -> None:
-    """Nodes that new pods stay away from, and nodes that failed several jobs (platform administrators only)."""
+    """Nodes: one of them, and for platform administrators those that are excluded, or failed several jobs."""
 
 
 @nodes.command("list")
@@ -30,6 +31,32 @@ def list_nodes(*, output: Output) -> None:
         row=lambda one: (one.name, one.cluster, ago(one.excluded_at, now=now), one.excluded_by or "", one.reason),
         empty="No node is excluded. `muster nodes suspected` lists those that failed several jobs within a day.",
     )
+
+
+@nodes.command()
+@click.argument("node")
+@click.option("--cluster", metavar="NAME", required=True, help="Whose node it is.")
+@reading
+def show(*, node: str, cluster: str, output: Output) -> None:
+    """Show a node: what its GPUs do, the verdicts that blame it, and how it changed."""
+    with open_client() as client:
+        found = client.cluster_node(cluster, node)
+    output.item(found, ident=found.key, lines=lambda: [printable(line) for line in _lines(found)])
+
+
+def _lines(found: ClusterNode) -> list[str]:
+    now = datetime.now(timezone.utc)
+    free = f"{found.free} free{' at most' if found.others is None else ''}"
+    numbers = f"{found.gpus} {found.product or 'GPUs'}, {found.held} held by Muster's jobs, {free}"
+    problems = [f"problem: {words}" for words in found.problems]
+    whose = [f"job {one.job} {one.job_name}" if one.job else "jobs of other teams" for one in found.jobs]
+    jobs = [f"{job}: {one.gpus} GPUs, {one.idle} idle" for job, one in zip(whose, found.jobs)]
+    blames = [
+        f"{ago(one.judged_at, now=now)}: {one.kind}{f' of job {one.job}: {one.headline}' if one.job else ''}"
+        for one in found.failures
+    ]
+    changes = [f"{ago(one.at, now=now)}: {one.kind} {one.words}".rstrip() for one in found.history]
+    return [f"{found.name}: {numbers}", *problems, *jobs, *blames, *changes]
 
 
 @nodes.command()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from muster.http.call import Call, get, nothing, page, place
+from muster.http.call import PAGE_SIZE, Call, get, nothing, page, place
 from muster.http.session import Session
-from muster.teams.models_clusters import Cluster, Inspected, TeamNamespace
+from muster.teams.models_clusters import Cluster, ClusterNode, Inspected, TeamNamespace
 
 
 class Clusters(Session):
@@ -68,6 +68,19 @@ class Clusters(Session):
     async def check_cluster(self, name: str) -> list[Inspected]:
         """Have the server look at a cluster, and return what it found. Raises NotFound."""
         return await self._whole(page(place("clusters", name, "check"), parse=Inspected.parse, missing=_missing(name)))
+
+    async def cluster_nodes(self, name: str) -> list[ClusterNode]:
+        """Return the nodes of a cluster and who holds what of each, for those who may submit to a queue there."""
+        missing = f"no cluster {name}, or you may not submit to any of its queues"
+        path = place("clusters", name, "nodes")
+        return await self._whole(page(path, parse=ClusterNode.parse, missing=missing, limit=2 * PAGE_SIZE))
+
+    async def cluster_node(self, cluster: str, node: str) -> ClusterNode:
+        """Return a node by its `key`, with its history and the verdicts that blame it. Raises NotFound."""
+        missing = f"no node {node} of cluster {cluster}: `muster clusters nodes {cluster}` lists those that you may see"
+        return await self._send(
+            get(place("clusters", cluster, "nodes", node), parse=ClusterNode.parse, missing=missing)
+        )
 
 
 def _missing(name: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from muster.http.model import Json, Model, mapping, moment, read, unchanged
+from muster.http.model import Json, Model, each, mapping, moment, read, unchanged
 
 
 @dataclass(frozen=True)
@@ -44,4 +44,70 @@ class Inspected(Model):
     words: str = ""
     remedy: str = ""  # what to type or to change
     who: str = ""  # who can
+    raw: Json = unchanged()
+
+
+@dataclass(frozen=True)
+class Holding(Model):
+    """What a job holds of a node; `job` is None for all jobs that you may not see, together."""
+
+    job: int | None = None
+    job_name: str | None = None
+    team: str | None = None
+    gpus: int = 0
+    replicas: int = 0
+    idle: int = 0  # GPUs that were not used for five minutes
+    broken: int = 0  # GPUs with Xid or ECC errors
+    raw: Json = unchanged()
+
+
+@dataclass(frozen=True)
+class NodeChange(Model):
+    """One change of a node."""
+
+    kind: str
+    at: datetime | None = moment()
+    words: str = ""
+    raw: Json = unchanged()
+
+
+@dataclass(frozen=True)
+class NodeBlame(Model):
+    """A verdict that blames a node; without its job where you may not see that."""
+
+    kind: str
+    job: int | None = None
+    job_name: str | None = None
+    attempt: int | None = None
+    headline: str | None = None
+    judged_at: datetime | None = moment()
+    raw: Json = unchanged()
+
+
+@dataclass(frozen=True)
+class ClusterNode(Model):
+    """A node of a cluster. `history` and `failures` are there where one node was asked for."""
+
+    key: str  # what stands for it: its name, or ~ and its number where names are not shown
+    number: int = 0
+    name: str = ""
+    product: str = ""
+    gpus: int = 0  # that it offers
+    held: int = 0  # by pods of Muster
+    others: int | None = None  # held by pods of others; None: that is not known
+    free: int = 0  # an upper bound where `others` is None
+    idle: int = 0
+    broken: int = 0
+    is_ready: bool = True
+    is_cordoned: bool = False
+    is_excluded: bool = False
+    failed_jobs: int = 0
+    problems: tuple[str, ...] = read(tuple, default=())
+    taints: tuple[str, ...] = read(tuple, default=())
+    levels: Json = mapping()
+    jobs: tuple[Holding, ...] = each(Holding)
+    history: tuple[NodeChange, ...] = each(NodeChange)
+    failures: tuple[NodeBlame, ...] = each(NodeBlame)
+    first_seen_at: datetime | None = moment()
+    gone_at: datetime | None = moment()
     raw: Json = unchanged()

@@ -20,6 +20,7 @@ from common.http.public_addresses import Network
 from jobs.clusters import Checked, Expected, Inspected, Placement
 from jobs.core.attempt_ref import AttemptRef
 from jobs.core.keeping import Errand, JobFolders, Kept
+from jobs.core.node_seen import NodeSeen
 from jobs.core.plan import Claim, ClaimSeen, Plan, Role
 from jobs.core.verdict import ReplicaUpdate, Seen
 from queues.shape import ReplicaShape
@@ -38,6 +39,7 @@ from .reading import inspection, pod_logs
 from .storage import claims, keeper
 from .teardown import END_SECONDS, end, end_replicas
 from .watch.informers import FRESH_SECONDS, ClusterView
+from .watch.node_list import NodeList
 from .watch.nodes import read_node
 
 AGENT = Path(__file__).resolve().parents[3] / "agent" / "agent.pyz"
@@ -45,6 +47,7 @@ START = AGENT.with_name("pod_entry.py")
 # A visit observes once and then launches or ends once: together shorter than a lease can be renewed
 # (control/lease_renewal.py).
 LOOK_SECONDS, LAST_SECONDS = 11.0, 5.0
+NODES_SECONDS = 60.0  # a list of nodes, and pages of pods
 KEEP_SECONDS = 45.0  # a turn of a keeper: a few calls
 TOMBSTONE_SECONDS = 3600.0  # no call begun before an attempt was closed is still in flight after that
 TIDY_SECONDS = 300.0
@@ -85,6 +88,7 @@ class KubernetesCluster(ClusterView):
         self._looked: tuple[AttemptObjects, float] | None = None
         self._sizes: tuple[Size, ...] = ()
         self._sized_at, self._sizing = 0.0, threading.Lock()
+        self._nodes = NodeList(self.api, site, clock=clock)
 
     # -- the port
 
@@ -150,6 +154,10 @@ class KubernetesCluster(ClusterView):
     def has_node(self, name: str) -> bool | None:
         known = {one.name for one in self._known_sizes()}
         return name in known if known else None
+
+    def list_nodes(self) -> list[NodeSeen] | None:
+        ours = {self.namespace, *(view.namespace for view in self.views())}
+        return client.run(self._nodes.read(ours), NODES_SECONDS)
 
     def check(self, plan: Plan) -> Checked:
         return client.run(self._check(plan), CALL_SECONDS)

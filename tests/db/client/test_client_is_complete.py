@@ -18,7 +18,7 @@ from muster.client import AsyncClient, Client
 
 from accounts.models import Membership, Role, Token
 from jobs.ingest import apply
-from jobs.models import Job
+from jobs.models import ClusterNode, Job
 from queues import excluded
 from queues.models import AddedCluster
 from tests.conftest import make_user
@@ -71,6 +71,8 @@ CLIENT = {
     "POST /clusters/{name}/namespaces": ("bind_namespace", "clusters bind"),
     "DELETE /clusters/{name}/namespaces/{team}": ("release_namespace", "clusters release"),
     "GET /clusters/{name}/check": ("check_cluster", "clusters check"),
+    "GET /clusters/{name}/nodes": ("cluster_nodes", "clusters nodes"),
+    "GET /clusters/{name}/nodes/{node}": ("cluster_node", "nodes show"),
     "GET /excluded-nodes": ("excluded_nodes", "nodes list"),
     "POST /excluded-nodes": ("exclude_node", "nodes exclude"),
     "DELETE /excluded-nodes/{id}": ("readmit_node", "nodes readmit"),
@@ -374,6 +376,16 @@ def nodes(script):
     script.run("clusters release far nlp", exit_code=1)
     script.run("clusters remove far --password-stdin", input="wrong\n", exit_code=1)
     script.run("clusters remove far --password-stdin", input="root-has-a-password\n")
+    assert script.ids("clusters nodes local") == []
+    now = timezone.now()
+    for number, name in enumerate(("gpu-1", "gpu-2"), 1):
+        ClusterNode.objects.create(
+            cluster="local", name=name, number=number, gpus=8, product="H100", first_seen_at=now, changed_at=now
+        )
+    assert script.ids("clusters nodes local") == ["gpu-1", "gpu-2"]
+    assert "8 free at most" in script.run("nodes show gpu-2 --cluster local")
+    script.run("nodes show gpu-9 --cluster local", exit_code=1)
+    script.run("clusters nodes nowhere", exit_code=1)
     script.run("nodes exclude local gpu-3 --reason Xid", exit_code=1)  # processes of one machine have no nodes
     excluded.exclude(cluster="local", name="gpu-3", reason="Xid 79", by=None)
     assert script.ids("nodes list") == ["gpu-3"]

@@ -23,7 +23,7 @@ from common import client_wheel
 from credentials import services as credentials
 from credentials.models import TeamSecret
 from jobs.ingest import apply
-from jobs.models import Job, Webhook
+from jobs.models import ClusterNode, Job, Webhook
 from queues import allowed, excluded
 from queues.models import AddedCluster, AllowedObject, ExcludedNode, Queue
 from tests.conftest import People, make_user
@@ -70,6 +70,7 @@ NODES = let_in(
     "", MANAGING, viewer=403, member=403, admin=403, stranger=403, root=422
 )  # 422: this cluster has none; or a wrong password
 UNBOUND = let_in("", MANAGING, viewer=403, member=403, admin=403, stranger=403, root=409)  # 409: no team has one there
+SUBMITTERS = let_in("member admin stranger root", viewer=404)  # the stranger too has a queue on this cluster
 PLATFORM = let_in("root", MANAGING, viewer=403, member=403, admin=403, stranger=403)
 CEILING = let_in("root", MANAGING, viewer=403, member=403, admin=403, stranger=404)
 
@@ -128,10 +129,11 @@ TABLE: dict[str, Route] = {
     "account/tokens/{pk}/revoke": route(PAGE, POST=HIS, at="account/tokens/{token}/revoke"),
     "audit": route(PAGE, GET=PLATFORM),
     "clusters": route(PAGE, GET=PLATFORM),
-    "clusters/{name}": route(PAGE, GET=PLATFORM, at="clusters/local"),
     "clusters/{name}/settings": route(PAGE, GET=PLATFORM, POST=NODES, kind=FORM, body="password=wrong", at="clusters/added/settings"),
     "clusters/{name}/namespaces": route(PAGE, POST=NODES, kind=FORM, body="team=nobody", at="clusters/added/namespaces", GET=PLATFORM),
     "new-cluster": route(PAGE, GET=PLATFORM, POST=NODES, kind=FORM, body="password=wrong"),
+    "clusters/{name}": route(PAGE, GET=SUBMITTERS, at="clusters/local"),
+    "clusters/{name}/nodes/{node}": route(PAGE, GET=SUBMITTERS, at="clusters/local/nodes/gpu-7"),
     "nodes": route(PAGE, GET=PLATFORM, POST=NODES, kind=FORM, body="act=exclude&cluster=local&name=node-7&reason=Xid"),
     "people": route(PAGE, GET=PLATFORM, POST=PLATFORM, kind=FORM, body="act=activate&username=teammate&password=wrong"),
     "make-queue": route(PAGE, GET=PLATFORM, POST=PLATFORM, kind=FORM,
@@ -193,6 +195,8 @@ TABLE: dict[str, Route] = {
                                                 at="api/v1/clusters/added/namespaces"),
     "api/v1/clusters/{name}/namespaces/{team}": route(API, DELETE=UNBOUND, at="api/v1/clusters/added/namespaces/nlp"),
     "api/v1/clusters/{name}/check": route(API, GET=PLATFORM, at="api/v1/clusters/local/check"),
+    "api/v1/clusters/{name}/nodes": route(API, GET=SUBMITTERS, at="api/v1/clusters/local/nodes"),
+    "api/v1/clusters/{name}/nodes/{node}": route(API, GET=SUBMITTERS, at="api/v1/clusters/local/nodes/gpu-7"),
     "api/v1/excluded-nodes": route(API, GET=PLATFORM, POST=NODES, body={"cluster": "local", "name": "node-7", "reason": "Xid 79"}),
     "api/v1/excluded-nodes/{pk}": route(API, DELETE=PLATFORM, at="api/v1/excluded-nodes/{node}"),
     "api/v1/suspected-nodes": route(API, GET=PLATFORM),
@@ -287,6 +291,8 @@ class AccessFixture:
             name="added", options={"NAMESPACE": "n", "IMAGE": "i", "CONTROL_URL": "https://m.example"}
         )
         volumes.create(team=team, by=self.people.admin, name="zebra", cluster="local", size="1Gi")
+        now = timezone.now()
+        ClusterNode.objects.create(cluster="local", name="gpu-7", number=1, first_seen_at=now, changed_at=now)
         self.delivery = seed.webhook(team, name=SECRET).deliveries.first()
         self.kept = Token.issue(self.people.owner, SECRET)[0]
         self.gone = make_user("gone")

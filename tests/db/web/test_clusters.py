@@ -43,8 +43,9 @@ def test_one_with_settings_that_cannot_be_read_does_not_break_the_page(client, p
 
 def test_others_see_no_cluster(client, people):
     client.force_login(people.owner)
-    for path in ("/clusters", "/clusters/local", "/api/v1/clusters", "/api/v1/clusters/local/check"):
+    for path in ("/clusters", "/api/v1/clusters", "/api/v1/clusters/local/check"):
         assert client.get(path).status_code == 403
+    assert client.get("/clusters/local").status_code == 404, "no queue of theirs is there"
     client.force_login(people.admin)
     assert (
         client.get("/clusters/nowhere").status_code == client.get("/api/v1/clusters/nowhere/check").status_code == 404

@@ -25,12 +25,18 @@ def test_the_bar_is_divided_in_proportion_to_the_slots(lab, queue):
 
 
 def test_the_query_count_does_not_depend_on_the_number_of_queues(owner, team, queue, django_assert_num_queries):
-    with django_assert_num_queries(7):
+    with django_assert_num_queries(8):
         owner.get("/queues")
     for number in range(5):
         Queue.objects.create(name=f"queue-{number}", team=team, cluster="local", nominal=4)
-    with django_assert_num_queries(7):
+    with django_assert_num_queries(8):
         owner.get("/queues")
+
+
+def test_the_cluster_of_a_queue_is_linked_for_those_who_may_see_its_nodes(as_, people, queue):
+    link = 'href="/clusters/local"'
+    assert link in as_(people.owner).get("/queues").text and link in as_(people.admin).get("/queues").text
+    assert link not in as_(people.viewer).get("/queues").text
 
 
 def test_a_quota_lowered_below_its_use_does_not_overflow_the_bar(lab, queue):

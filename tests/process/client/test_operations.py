@@ -103,6 +103,7 @@ TOLD_ELSEWHERE = {
     *("queue_versions", "allowed_objects", "allow_object", "forbid_object"),
     *("clusters", "cluster", "add_cluster", "set_cluster", "remove_cluster", "check_cluster"),
     *("team_namespaces", "bind_namespace", "release_namespace"),
+    *("cluster_nodes", "cluster_node"),
     *("excluded_nodes", "suspected_nodes", "exclude_node", "readmit_node"),
 }
 # One request, one by name, no result, a body, raw bytes, a loop of requests, a list.

@@ -18,6 +18,7 @@ class _Shape(msgspec.Struct, gc=False):
 
 class _Meta(_Shape):
     name: Any = None
+    namespace: Any = None
     uid: Any = None
     resourceVersion: Any = None
     creationTimestamp: Any = None
@@ -41,6 +42,9 @@ class _Spec(_Shape):
     restartPolicy: Any = None
     volumes: list[_Volume] | None = None
     containers: list[_Container] | None = None
+    initContainers: list[_Container] | None = None
+    unschedulable: Any = None
+    taints: Any = None
 
 
 class _Condition(_Shape):
@@ -61,6 +65,7 @@ class _Status(_Shape):
     phase: Any = None
     reason: Any = None
     message: Any = None
+    allocatable: Any = None
     conditions: list[_Condition] | None = None
     initContainerStatuses: list[_ContainerStatus] | None = None
     containerStatuses: list[_ContainerStatus] | None = None
@@ -76,6 +81,17 @@ class _Object(_Shape):
     message: Any = None
 
 
+class _ListMeta(_Shape, rename={"following": "continue"}):
+    following: Any = None
+
+
+class _List(_Shape):
+    """A page of a list of pods or nodes; `following` is what asks for the next one."""
+
+    metadata: _ListMeta | None = None
+    items: list[_Object] | None = None
+
+
 class _Event(_Shape):
     type: Any = None
     object: _Object | None = None
@@ -83,6 +99,7 @@ class _Event(_Shape):
 
 _events = msgspec.json.Decoder(_Event)
 _objects = msgspec.json.Decoder(_Object)
+_lists = msgspec.json.Decoder(_List)
 
 
 def read_event(line: bytes) -> Any:
@@ -93,6 +110,19 @@ def read_event(line: bytes) -> Any:
 def read_object(content: bytes) -> Any:
     """Decode a pod, a Service or a node, for `objects.get`. Raises ValueError if it is not JSON."""
     return _read(_objects, content)
+
+
+def read_list(content: bytes) -> tuple[list[Any], str]:
+    """Decode a page of pods or nodes: its objects, for `objects.get`, and what asks for the next one, empty at the end.
+
+    Raises ValueError if it is no list.
+    """
+    try:
+        found = _lists.decode(content)
+    except msgspec.MsgspecError as error:
+        raise ValueError("it is no list of objects") from error
+    token = found.metadata.following if found.metadata else None
+    return found.items or [], token if isinstance(token, str) else ""
 
 
 def write(thing: Any) -> bytes:
