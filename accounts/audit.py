@@ -74,6 +74,7 @@ class AuditAction(StrEnum):
     OBJECT_FORBIDDEN = "object.forbid"
     NODE_EXCLUDED = "node.exclude"
     NODE_READMITTED = "node.readmit"
+    CLUSTER_CHECKED = "cluster.check"
 
 
 # After these a user may have lost the access that an open stream relies on; `on` is the user, or one of their tokens.

@@ -3,7 +3,7 @@
 from django.urls import include, path
 from rest_framework.routers import SimpleRouter
 
-from jobs.api.clusters import ClusterCheckView, ClustersView
+from jobs.api.clusters import ClusterCheckView, ClustersView, PodChecksView, PodCheckView
 from jobs.api.nodes import ExcludedNodesView, ExcludedNodeView, SuspectedNodesView
 from jobs.api.plans import JobFieldsView, PlanView
 from jobs.api.queues import AllowedOneView, AllowedView, CeilingsView, CeilingView, QueueViewSet
@@ -37,6 +37,8 @@ urlpatterns = [
     path(f"{WEBHOOKS}/<slug:name>/deliveries/<int:pk>/again", AgainView.as_view(), name="api-delivery-again"),
     path("clusters", ClustersView.as_view(), name="api-clusters"),
     path("clusters/<str:name>/check", ClusterCheckView.as_view(), name="api-cluster-check"),
+    path("clusters/<str:name>/pod-checks", PodChecksView.as_view(), name="api-pod-checks"),
+    path("clusters/<str:name>/pod-checks/<int:pk>", PodCheckView.as_view(), name="api-pod-check"),
     path("excluded-nodes", ExcludedNodesView.as_view(), name="api-excluded-nodes"),
     path("excluded-nodes/<int:pk>", ExcludedNodeView.as_view(), name="api-excluded-node"),
     path("suspected-nodes", SuspectedNodesView.as_view(), name="api-suspected-nodes"),

@@ -109,6 +109,7 @@ class Client:
     replicas = blocking(Core.replicas)
     ranks = blocking(Core.ranks)
     events = blocking(Core.events)
+    cluster_events = blocking(Core.cluster_events)
     checkpoints = blocking(Core.checkpoints)
     metrics = blocking(Core.metrics)
     plan = blocking(Core.plan)
@@ -163,6 +164,8 @@ class Client:
 
     clusters = blocking(Core.clusters)
     check_cluster = blocking(Core.check_cluster)
+    check_pods = blocking(Core.check_pods)
+    pod_check = blocking(Core.pod_check)
     excluded_nodes = blocking(Core.excluded_nodes)
     suspected_nodes = blocking(Core.suspected_nodes)
     exclude_node = blocking(Core.exclude_node)

@@ -5,6 +5,7 @@ Postgres guards the invariants declared here.
 
 from .attempt import Attempt
 from .checkpoint import Checkpoint
+from .cluster_check import ClusterCheck
 from .job import Job, JobEvent, new_uid
 from .output import AttemptFailure, LogBudget, LogSegment, MetricChunk, MetricRollup, RollupPosition
 from .querysets import JobQuerySet, failed_with, in_order
@@ -16,6 +17,7 @@ __all__ = [
     "Attempt",
     "AttemptFailure",
     "Checkpoint",
+    "ClusterCheck",
     "Delivery",
     "Job",
     "JobEvent",

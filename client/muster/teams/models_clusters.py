@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 
-from muster.http.model import Json, Model, read, unchanged
+from muster.http.model import Json, Model, each, moment, read, unchanged
 
 
 @dataclass(frozen=True)
@@ -27,4 +28,20 @@ class Inspected(Model):
     words: str = ""
     remedy: str = ""  # what to type or to change
     who: str = ""  # who can
+    raw: Json = unchanged()
+
+
+@dataclass(frozen=True)
+class PodCheck(Model):
+    """A look at a cluster by pods of its own. It has no findings while it is running."""
+
+    id: int
+    cluster: str = ""
+    image: str = ""
+    queue: str | None = None
+    asked_by: str | None = None
+    asked_at: datetime | None = moment()
+    ended_at: datetime | None = moment()
+    is_running: bool = False
+    findings: tuple[Inspected, ...] = each(Inspected)
     raw: Json = unchanged()

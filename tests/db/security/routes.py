@@ -67,6 +67,8 @@ UPLOAD = let_in("member admin stranger", SUBMITTING, viewer=403, root=422)  # to
 MANAGE = let_in("admin root", MANAGING, viewer=403, member=403, stranger=404)
 AUDIT = let_in("admin stranger root", MANAGING, viewer=403, member=403)  # administrators, each for their own teams
 NODES = let_in("", MANAGING, viewer=403, member=403, admin=403, stranger=403, root=422)  # 422: this cluster has none
+PODS = let_in("", MANAGING, viewer=403, member=403, admin=403, stranger=403, root=422)  # 422: this cluster has none
+CHECK = let_in("", MANAGING, viewer=403, member=403, admin=403, stranger=403, root=404)  # 404: so there is no check
 PLATFORM = let_in("root", MANAGING, viewer=403, member=403, admin=403, stranger=403)
 CEILING = let_in("root", MANAGING, viewer=403, member=403, admin=403, stranger=404)
 
@@ -126,6 +128,7 @@ TABLE: dict[str, Route] = {
     "audit": route(PAGE, GET=PLATFORM),
     "clusters": route(PAGE, GET=PLATFORM),
     "clusters/{name}": route(PAGE, GET=PLATFORM, at="clusters/local"),
+    "clusters/{name}/pods": route(PAGE, GET=PLATFORM, POST=PODS, kind=FORM, body="image=x", at="clusters/local/pods"),
     "nodes": route(PAGE, GET=PLATFORM, POST=NODES, kind=FORM, body="act=exclude&cluster=local&name=node-7&reason=Xid"),
     "people": route(PAGE, GET=PLATFORM, POST=PLATFORM, kind=FORM, body="act=activate&username=teammate&password=wrong"),
     "make-queue": route(PAGE, GET=PLATFORM, POST=PLATFORM, kind=FORM,
@@ -152,6 +155,7 @@ TABLE: dict[str, Route] = {
                       body="queue={queue}&code=none&command=true&nodes=1&nproc_per_node=1&idempotency_key=k"),
     "jobs/bulk": route(PAGE, POST=ANY, kind=FORM, body="act=cancel&job={pk}"),  # each job is refused separately
     "jobs/{pk}": route(PAGE, GET=READ),
+    "jobs/{pk}/cluster-events": route(PAGE, GET=READ),
     "jobs/{pk}/code": route(PAGE, GET=READ),
     "jobs/{pk}/logs": route(PAGE, GET=READ),
     "jobs/{pk}/logs/find": route(PAGE, GET=READ, at="jobs/{pk}/logs/find?text=z"),
@@ -182,6 +186,8 @@ TABLE: dict[str, Route] = {
     "api/v1/teams/{team}/allowed/{pk}": route(API, DELETE=CEILING, at="api/v1/teams/{team}/allowed/{allowed}"),
     "api/v1/clusters": route(API, GET=PLATFORM),
     "api/v1/clusters/{name}/check": route(API, GET=PLATFORM, at="api/v1/clusters/local/check"),
+    "api/v1/clusters/{name}/pod-checks": route(API, POST=PODS, body={"image": "x"}, at="api/v1/clusters/local/pod-checks"),
+    "api/v1/clusters/{name}/pod-checks/{pk}": route(API, GET=CHECK, at="api/v1/clusters/local/pod-checks/{pk}"),
     "api/v1/excluded-nodes": route(API, GET=PLATFORM, POST=NODES, body={"cluster": "local", "name": "node-7", "reason": "Xid 79"}),
     "api/v1/excluded-nodes/{pk}": route(API, DELETE=PLATFORM, at="api/v1/excluded-nodes/{node}"),
     "api/v1/suspected-nodes": route(API, GET=PLATFORM),
@@ -208,6 +214,7 @@ TABLE: dict[str, Route] = {
     "api/v1/jobs": route(API, GET=ANY, POST=SUBMIT, body=SUBMITTED),
     "api/v1/jobs/{pk}": route(API, GET=READ),
     "api/v1/jobs/{pk}/events": route(API, GET=READ),
+    "api/v1/jobs/{pk}/cluster-events": route(API, GET=READ),
     "api/v1/jobs/{pk}/attempts": route(API, GET=READ),
     "api/v1/jobs/{pk}/logs": route(API, GET=READ),
     "api/v1/jobs/{pk}/logs/search": route(API, GET=READ, at="api/v1/jobs/{pk}/logs/search?text=z"),

@@ -101,7 +101,8 @@ TOLD_ELSEWHERE = {
     *("team_secrets", "team_secret", "create_team_secret", "set_team_secret", "delete_team_secret"),
     *("volumes", "volume", "create_volume", "set_volume", "delete_volume"),
     *("queue_versions", "allowed_objects", "allow_object", "forbid_object"),
-    *("clusters", "check_cluster"),
+    *("clusters", "check_cluster", "cluster_events"),
+    *("check_pods", "pod_check"),  # on real pods, in tests/cluster/node/test_probe.py
     *("excluded_nodes", "suspected_nodes", "exclude_node", "readmit_node"),
 }
 # One request, one by name, no result, a body, raw bytes, a loop of requests, a list.

@@ -20,7 +20,8 @@ ROOT = Path(__file__).resolve().parents[3]
 # Points with cells of their own, passed only if a job fails (tests/db/control/test_judgement.py), a visit is slow, an agent
 # is dead, an elastic job lost a replica, replicas are pods (tests/cluster/api/test_rows.py), the release before wrote no
 # row of an attempt (tests/db/control/test_attempts.py), a volume is deleted (tests/db/volumes/test_volumes.py), a template
-# names levels (tests/db/control/test_topology.py), or a job writes checkpoints (tests/db/ingest/test_checkpoints.py).
+# names levels (tests/db/control/test_topology.py), a job writes checkpoints (tests/db/ingest/test_checkpoints.py), or a
+# cluster is checked by pods (tests/db/control/test_cluster_checks.py).
 SPECIAL = (
     "store.renew",
     "local.drain",
@@ -31,6 +32,7 @@ SPECIAL = (
     "failures.",
     "attempts.",
     "topology.",
+    "checks.",
 )
 # Logs of pods are read only where there are pods (tests/cluster/node/test_unreachable.py); placement is checked before a
 # job is created.

@@ -159,5 +159,5 @@ def test_few_groups_are_read_and_those_first_that_muster_uses():
     groups = {name: ["v1"] for name in ("batch.volcano.sh", "jobset.x-k8s.io", "kueue.x-k8s.io", "ray.io")}
     groups["monarch.pytorch.org"] = ["v1beta1", "v1alpha1"]
     found = to_read(groups)
-    assert len(found) == MOST_GROUPS and list(found)[0] == "monarch.pytorch.org"
+    assert len(found) == MOST_GROUPS and next(iter(found)) == "monarch.pytorch.org"
     assert found["monarch.pytorch.org"] == "v1alpha1", "the one that Muster uses, where it is served"

@@ -118,7 +118,7 @@ def test_without_a_second_pod_it_is_not_known(second):
 
 
 def test_what_an_image_lacks_is_named_with_who_needs_it():
-    ok, lacks = told(packages={"torch": "2.8.0", "ray": None, "torchmonarch": None})["image"]
+    _, lacks = told(packages={"torch": "2.8.0", "ray": None, "torchmonarch": None})["image"]
     assert "holds no ray and no torchmonarch: jobs of ray and monarch" in lacks.words and lacks.state == "note"
     _, lacks = told(packages="odd", torch="odd", driver=7)["image"]
     assert "torchrun and ray and monarch" in lacks.words
@@ -127,7 +127,7 @@ def test_what_an_image_lacks_is_named_with_who_needs_it():
 def test_a_build_without_gpus_and_a_driver_that_is_too_old():
     _, plain = told(torch={"cuda": "", "hip": ""}, packages={**ANSWER["packages"], "torch": "2.8.0+cpu"})["image"]
     assert "built without CUDA and ROCm" in plain.words
-    ok, old = told(torch={"cuda": "13.0", "hip": ""})["image"]
+    _, old = told(torch={"cuda": "13.0", "hip": ""})["image"]
     assert old.state == "wrong" and "needs driver 580 or later, and node n1 has NVIDIA driver 570.86.15" in old.words
     assert len(told(torch={"cuda": "12.8"}, driver="525.60.13")["image"]) == 1
     (ok,) = told(driver="")["image"]
