@@ -23,7 +23,7 @@ from common import client_wheel
 from credentials import services as credentials
 from credentials.models import TeamSecret
 from jobs.ingest import apply
-from jobs.models import Job, Webhook
+from jobs.models import ClusterCheck, Job, Webhook
 from queues import allowed, excluded
 from queues.models import AllowedObject, ExcludedNode, Queue
 from tests.conftest import People, make_user
@@ -68,7 +68,6 @@ MANAGE = let_in("admin root", MANAGING, viewer=403, member=403, stranger=404)
 AUDIT = let_in("admin stranger root", MANAGING, viewer=403, member=403)  # administrators, each for their own teams
 NODES = let_in("", MANAGING, viewer=403, member=403, admin=403, stranger=403, root=422)  # 422: this cluster has none
 PODS = let_in("", MANAGING, viewer=403, member=403, admin=403, stranger=403, root=422)  # 422: this cluster has none
-CHECK = let_in("", MANAGING, viewer=403, member=403, admin=403, stranger=403, root=404)  # 404: so there is no check
 PLATFORM = let_in("root", MANAGING, viewer=403, member=403, admin=403, stranger=403)
 CEILING = let_in("root", MANAGING, viewer=403, member=403, admin=403, stranger=404)
 
@@ -187,7 +186,7 @@ TABLE: dict[str, Route] = {
     "api/v1/clusters": route(API, GET=PLATFORM),
     "api/v1/clusters/{name}/check": route(API, GET=PLATFORM, at="api/v1/clusters/local/check"),
     "api/v1/clusters/{name}/pod-checks": route(API, POST=PODS, body={"image": "x"}, at="api/v1/clusters/local/pod-checks"),
-    "api/v1/clusters/{name}/pod-checks/{pk}": route(API, GET=CHECK, at="api/v1/clusters/local/pod-checks/{pk}"),
+    "api/v1/clusters/{name}/pod-checks/{pk}": route(API, GET=PLATFORM, at="api/v1/clusters/local/pod-checks/{check}"),
     "api/v1/excluded-nodes": route(API, GET=PLATFORM, POST=NODES, body={"cluster": "local", "name": "node-7", "reason": "Xid 79"}),
     "api/v1/excluded-nodes/{pk}": route(API, DELETE=PLATFORM, at="api/v1/excluded-nodes/{node}"),
     "api/v1/suspected-nodes": route(API, GET=PLATFORM),
@@ -279,6 +278,7 @@ class AccessFixture:
         credentials.create(team=team, by=self.people.admin, name=SECRET, kind="env", values={"A": "b"})
         self.allowed = allowed.allow(team=team, by=self.people.admin, cluster="local", kind="secret", name="train")
         self.node = excluded.exclude(cluster="local", name="node-1", reason="Xid 79", by=self.people.admin)
+        self.check = ClusterCheck.objects.create(cluster="local", image=SECRET, asked_by=self.people.admin)
         volumes.create(team=team, by=self.people.admin, name="zebra", cluster="local", size="1Gi")
         self.delivery = seed.webhook(team, name=SECRET).deliveries.first()
         self.kept = Token.issue(self.people.owner, SECRET)[0]
@@ -343,6 +343,7 @@ def address(pattern: str, world: AccessFixture) -> str:
         delivery=world.delivery.pk,
         allowed=world.allowed.pk,
         node=world.node.pk,
+        check=world.check.pk,
         volume="zebra",
         team="nlp",
         name="default",
