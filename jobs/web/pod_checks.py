@@ -50,5 +50,6 @@ def _answer(request: HtmxRequest, name: str, *, status: int = 200, **more: Any) 
         **more,
     }
     is_part = request.htmx and target_id(request) == "pod-checks"
-    template = "jobs/_pod_checks.html" if is_part else "jobs/pod_checks.html"
-    return answer(request, template=template, context=context, status=status)
+    if is_part:  # htmx shows no part of an answer with an error
+        return answer(request, template="jobs/_pod_checks.html", context=context)
+    return answer(request, template="jobs/pod_checks.html", context=context, status=status)
