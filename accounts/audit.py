@@ -79,6 +79,7 @@ class AuditAction(StrEnum):
     CLUSTER_REMOVED = "cluster.remove"
     NAMESPACE_BOUND = "namespace.bind"
     NAMESPACE_RELEASED = "namespace.release"
+    CLUSTER_CHECKED = "cluster.check"
 
 
 # After these a user may have lost the access that an open stream relies on; `on` is the user, or one of their tokens.

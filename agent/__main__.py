@@ -1,10 +1,10 @@
-"""Entry point of `python3 agent.pyz`: run a replica, drain one that ended, keep a claim, or be a program around a rank, a Ray node or torchrun."""
+"""Entry point of `python3 agent.pyz`: run a replica, drain one that ended, keep a claim, look at a cluster, or be a program around a rank, a Ray node or torchrun."""
 
 from __future__ import annotations
 
 import sys
 
-USAGE = "usage: agent.pyz --state DIR | --drain DIR | --keep DIR"
+USAGE = "usage: agent.pyz --state DIR | --drain DIR | --keep DIR | --probe"
 
 
 def main() -> int:
@@ -19,9 +19,13 @@ def main() -> int:
 
         return ray_node.head(words[1:]) if words[0] == "--ray-head" else ray_node.worker()
     if words[:1] == ["--keep"]:
-        from . import keeper
+        from .errands import keeper
 
         return keeper.main(words[1:])
+    if words == ["--probe"]:
+        from .errands import probe
+
+        return probe.main()
     if words[:1] == ["--once-known"]:
         from . import names
 

@@ -5,7 +5,7 @@ from rest_framework.routers import SimpleRouter
 
 from jobs.api.cluster_entries import ClustersAndNewView, ClusterView, RemoveClusterView
 from jobs.api.cluster_nodes import ClusterNodesView, ClusterNodeView
-from jobs.api.clusters import ClusterCheckView
+from jobs.api.clusters import ClusterCheckView, PodChecksView, PodCheckView
 from jobs.api.namespaces import TeamNamespacesView, TeamNamespaceView
 from jobs.api.nodes import ExcludedNodesView, ExcludedNodeView, SuspectedNodesView
 from jobs.api.plans import JobFieldsView, PlanView
@@ -46,6 +46,8 @@ urlpatterns = [
     path("clusters/<str:name>/check", ClusterCheckView.as_view(), name="api-cluster-check"),
     path("clusters/<str:name>/nodes", ClusterNodesView.as_view(), name="api-cluster-nodes"),
     path("clusters/<str:name>/nodes/<str:node>", ClusterNodeView.as_view(), name="api-cluster-node"),
+    path("clusters/<str:name>/pod-checks", PodChecksView.as_view(), name="api-pod-checks"),
+    path("clusters/<str:name>/pod-checks/<int:pk>", PodCheckView.as_view(), name="api-pod-check"),
     path("excluded-nodes", ExcludedNodesView.as_view(), name="api-excluded-nodes"),
     path("excluded-nodes/<int:pk>", ExcludedNodeView.as_view(), name="api-excluded-node"),
     path("suspected-nodes", SuspectedNodesView.as_view(), name="api-suspected-nodes"),

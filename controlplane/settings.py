@@ -279,6 +279,7 @@ CELERY_BEAT_SCHEDULE = {
     "garbage": {"task": "workspaces.collect_garbage", "schedule": 86400.0, "options": {"expires": 3600}},
     "volumes": {"task": "jobs.refresh_volumes", "schedule": 60.0, "options": {"expires": 60}},
     "keep": {"task": "jobs.keep", "schedule": 60.0, "options": {"expires": 60}},
+    "check_clusters": {"task": "jobs.check_clusters", "schedule": 30.0, "options": {"expires": 30}},
     "topology": {"task": "jobs.note_topology", "schedule": 60.0, "options": {"expires": 60}},
     "nodes": {"task": "jobs.note_nodes", "schedule": 60.0, "options": {"expires": 60}},
     "strays": {"task": "jobs.strays", "schedule": 60.0, "options": {"expires": 60}},

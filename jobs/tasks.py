@@ -16,7 +16,17 @@ from credentials.services import forget_old
 from queues.models import QueueVersion
 
 from .analysis import rollups
-from .control import job_secrets, keeping, node_rows, orphans, sweeper, template_check, topology, volume_visits
+from .control import (
+    cluster_checks,
+    job_secrets,
+    keeping,
+    node_rows,
+    orphans,
+    sweeper,
+    template_check,
+    topology,
+    volume_visits,
+)  # fmt: skip
 from .logs import compaction, removal, retention
 from .webhooks import courier, sending
 
@@ -50,6 +60,11 @@ def refresh_volumes() -> None:
 @shared_task(name="jobs.keep")
 def keep() -> None:
     keeping.keep_all(now=timezone.now())
+
+
+@shared_task(name="jobs.check_clusters")
+def check_clusters() -> None:
+    cluster_checks.go_on(now=timezone.now())
 
 
 @shared_task(name="jobs.note_topology")

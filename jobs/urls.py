@@ -4,6 +4,7 @@ from django.urls import path
 
 from .web import (
     actions,
+    cluster_events,
     cluster_form,
     cluster_nodes,
     clusters,
@@ -12,6 +13,7 @@ from .web import (
     listing,
     logs,
     nodes,
+    pod_checks,
     queue_form,
     queue_template,
     queues,
@@ -28,6 +30,7 @@ urlpatterns = [
     path("jobs/bulk", actions.bulk, name="jobs-bulk"),
     path("jobs/<int:pk>", detail.detail, name="job"),
     path("jobs/<int:pk>/code", code.code, name="job-code"),
+    path("jobs/<int:pk>/cluster-events", cluster_events.page, name="job-cluster-events"),
     path("jobs/<int:pk>/logs", logs.log_page, name="job-logs"),
     path("jobs/<int:pk>/logs/find", logs.log_find, name="job-logs-find"),
     path("jobs/<int:pk>/logs.txt", logs.log_file, name="job-logs-file"),
@@ -46,6 +49,7 @@ urlpatterns = [
     path("clusters/<slug:name>/settings", cluster_form.edit, name="cluster-settings"),
     path("clusters/<slug:name>", clusters.cluster, name="cluster"),
     path("clusters/<slug:name>/nodes/<str:node>", cluster_nodes.node, name="cluster-node"),
+    path("clusters/<slug:name>/pods", pod_checks.checks, name="cluster-pods"),
     path("nodes", nodes.page, name="nodes"),
     path("teams/<slug:team>/volumes", volumes.volumes, name="team-volumes"),
     path("teams/<slug:team>/volumes/<slug:name>", volumes.volume, name="team-volume"),

@@ -392,6 +392,22 @@ class EventSerializer(serializers.ModelSerializer[JobEvent]):
         read_only_fields = fields
 
 
+class ClusterEventSerializer(serializers.Serializer[Any]):
+    """One of a cluster's own Events, in its words."""
+
+    at = serializers.DateTimeField(allow_null=True, help_text="when it was last given")
+    type = serializers.CharField(allow_blank=True, help_text="Normal or Warning")
+    reason = serializers.CharField(allow_blank=True)
+    object = serializers.CharField(help_text="what it is about: Pod/NAME")
+    message = serializers.CharField(allow_blank=True)
+    count = serializers.IntegerField(help_text="how often it was given")
+
+
+class ClusterEventsSerializer(serializers.Serializer[Any]):
+    events = ClusterEventSerializer(many=True)
+    message = serializers.CharField(allow_blank=True, help_text="why there are none, or not all of them")
+
+
 class LogLineSerializer(serializers.Serializer[Any]):
     rank = serializers.IntegerField(
         help_text="-1: no rank printed it, but a launcher or another program of the replica"

@@ -23,6 +23,7 @@ from jobs.analysis.progress import progress
 from jobs.filters import JobFilters
 from jobs.logs import reader, retention, search
 from jobs.models import Job
+from jobs.submission import cluster_events
 
 from . import bulk
 from .log_stream import EventStreamRenderer, TextRenderer, following, found_lines, held, log_page
@@ -33,6 +34,7 @@ from .serializers import (
     BulkAnswer,
     CancelSerializer,
     CheckpointSerializer,
+    ClusterEventsSerializer,
     EventSerializer,
     FoundSerializer,
     JobSerializer,
@@ -152,6 +154,14 @@ class JobViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.Gene
     @action(detail=True, pagination_class=None)
     def events(self, request: Request, pk: str) -> Response:
         return self._list(EventSerializer, self.get_object().events.select_related("user"))
+
+    @extend_schema(responses=ClusterEventsSerializer, parameters=[OF_ATTEMPT])
+    @action(detail=True, pagination_class=None, filter_backends=[], url_path="cluster-events")
+    def cluster_events(self, request: Request, pk: str) -> Response:
+        """The cluster's own Events about the pods of an attempt, at most 200, the newest first: read from it now."""
+        job = self.get_object()
+        found = cluster_events.of_attempt(job, attempt_of(request, job))
+        return Response(ClusterEventsSerializer(found).data)
 
     @extend_schema(
         responses=CheckpointSerializer(many=True),

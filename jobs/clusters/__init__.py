@@ -6,6 +6,7 @@ An adapter holds no state of record: any process may call it, at any time, repea
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Protocol, runtime_checkable
 
 from django.conf import settings
@@ -16,6 +17,7 @@ from jobs.core.attempt_ref import AttemptRef
 from jobs.core.keeping import Errand, JobFolders, Kept
 from jobs.core.node_seen import NodeSeen
 from jobs.core.plan import Claim, ClaimSeen, Plan, Role
+from jobs.core.probing import Probe
 from jobs.core.verdict import ReplicaUpdate, Seen
 from queues import clusters as entries
 from queues.clusters import is_known, names
@@ -160,6 +162,48 @@ class Inspects(Protocol):
 
     def identity(self) -> str:
         """Return what no other cluster has; empty where it is not shown. Raises Unreachable without an answer."""
+
+
+@runtime_checkable
+class Probes(Protocol):
+    """A cluster that can be looked at by small pods of Muster's own."""
+
+    def probe(self, asked: Probe, *, is_late: bool) -> list[Inspected] | None:
+        """Go one step on with a check; called again with the same one until there are findings. Its pods stay until `remove_probe`.
+
+        `is_late`: what is known by now is the answer. Raises Unreachable.
+        """
+
+    def remove_probe(self, uid: str) -> bool:
+        """Delete the pods of a check; called again until it returns True, when none is left. Raises Unreachable."""
+
+
+@dataclass(frozen=True)
+class ClusterEvent:
+    """One of a cluster's own Events, in its words. `object`: what it is about, as Pod/NAME; `count`: how often it was given."""
+
+    at: datetime | None
+    type: str
+    reason: str
+    object: str
+    message: str
+    count: int = 1
+
+
+@dataclass(frozen=True)
+class ClusterEvents:
+    """The newest Events, the newest first. `message`: why there are none, or not all of them; in a sentence's words."""
+
+    events: tuple[ClusterEvent, ...] = ()
+    message: str = ""
+
+
+@runtime_checkable
+class RawEvents(Protocol):
+    """A cluster that has Events of its own about what runs in it."""
+
+    def raw_events(self, ref: AttemptRef, names: Collection[str]) -> ClusterEvents:
+        """Return the newest about an attempt's pods; `names`: those that are known. Raises Unreachable."""
 
 
 @runtime_checkable

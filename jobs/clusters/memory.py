@@ -15,11 +15,12 @@ from jobs.core.attempt_ref import AttemptRef
 from jobs.core.keeping import Errand, JobFolders, Kept
 from jobs.core.node_seen import NodeSeen
 from jobs.core.plan import Claim, ClaimSeen, Plan
+from jobs.core.probing import Probe
 from jobs.core.verdict import ENDED, ReplicaSeen, ReplicaState, Seen
 from queues.shape import ReplicaShape
 from volumes.use import Use
 
-from . import Expected, Inspected
+from . import ClusterEvent, ClusterEvents, Expected, Inspected
 
 KEEPER_SECONDS = 600.0  # until a keeper that does not start is given up
 IDLE_SECONDS = 0.2  # between two checks for changes when there were none
@@ -76,6 +77,9 @@ class MemoryCluster:
         self.use = Use(100, 40, 1.0)  # what a keeper sees
         self.keepers: dict[str, tuple[Errand, float]] = {}  # by claim, with the time when they were made
         self.keepers_start = True
+        self.probes: dict[str, Probe] = {}  # checks that have pods, by uid
+        self.probes_answer = True
+        self.told: dict[str, tuple[ClusterEvent, ...]] = {}  # Events by run
         self.nodes: dict[str, dict[str, str]] = {}  # labels by name; none: it does not say what nodes it has
         self.listed: list[NodeSeen] | None = None  # its nodes as it lists them; None: it may not
 
@@ -92,6 +96,23 @@ class MemoryCluster:
     def identity(self) -> str:
         self._answer()
         return "memory"
+
+    def probe(self, asked: Probe, *, is_late: bool) -> list[Inspected] | None:
+        self._answer()
+        if asked.uid not in self.probes and not is_late:
+            self.probes[asked.uid] = asked
+            return None
+        if not self.probes_answer:
+            return [Inspected("pods", "wrong", "a pod gives no answer")] if is_late else None
+        return [Inspected("pods", "ok", f"a pod of image {asked.shape.image or self.shape.image} starts")]
+
+    def remove_probe(self, uid: str) -> bool:
+        self._answer()
+        return self.probes.pop(uid, None) is None  # they are gone at the next look
+
+    def raw_events(self, ref: AttemptRef, names: Collection[str]) -> ClusterEvents:
+        self._answer()
+        return ClusterEvents(self.told.get(ref.run, ()))
 
     def node_labels(self, names: Collection[str]) -> Mapping[str, Mapping[str, str]]:
         return {name: labels for name, labels in self.nodes.items() if name in names}

@@ -9,7 +9,6 @@ from datetime import datetime, timedelta
 from itertools import count
 from typing import Any
 
-from django.conf import settings
 from django.db import connection
 from django.utils import timezone
 
@@ -36,7 +35,7 @@ _TRIM = sql.load("jobs/sql/trim_node_history.sql")
 def write_all() -> int:
     """Look at every cluster that lists its nodes. Return how many rows of nodes were written."""
     found = 0
-    for alias in settings.CLUSTERS:
+    for alias in clusters.names():
         try:
             found += write(alias)
         except Exception:  # the others go on; wrong options end in whatever the adapter meets first

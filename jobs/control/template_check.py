@@ -6,7 +6,6 @@ from common.errors import InvalidInput, Refused, Unreachable
 from jobs import clusters, frameworks
 from jobs.clusters import Checked, Checks
 from jobs.core.plan import Plan
-from jobs.core.spec import parse
 from jobs.submission import pods
 from queues import namespaces, templates
 from queues.models import QueueVersion
@@ -43,12 +42,7 @@ def _ask(version: QueueVersion) -> Checked:
 def _plan(version: QueueVersion) -> Plan:
     """Return one replica that takes a whole node, as a torchrun job of this queue would have it."""
     queue, content = version.queue, version.content
-    per_node = int(content["gpus_per_node"])
-    defaults = {
-        name: value for name, value in content["defaults"].items() if name not in ("nodes", "gpus", "framework")
-    }
-    sent = {"command": ["torchrun", "train.py"], "framework": "torchrun", "nodes": 1, "nproc_per_node": per_node or 1}
-    spec = parse(sent, defaults=defaults, options=frameworks.OPTIONS)
+    per_node, spec = int(content["gpus_per_node"]), pods.usual_spec(content)
     roles = frameworks.roles(spec, below=pods.layer_of(content))
     return Plan(
         RUN, version.pk, roles, spec.framework, team=queue.team.name, job=RUN, user="muster", resource=queue.resource,

@@ -5,6 +5,7 @@ Postgres guards the invariants declared here.
 
 from .attempt import Attempt
 from .checkpoint import Checkpoint
+from .cluster_check import ClusterCheck
 from .job import Job, JobEvent, new_uid
 from .node import ClusterLook, ClusterNode, NodeHistory
 from .output import AttemptFailure, LogBudget, LogSegment, MetricChunk, MetricRollup, RollupPosition
@@ -17,6 +18,7 @@ __all__ = [
     "Attempt",
     "AttemptFailure",
     "Checkpoint",
+    "ClusterCheck",
     "ClusterLook",
     "ClusterNode",
     "Delivery",

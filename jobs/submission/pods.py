@@ -12,7 +12,7 @@ from jobs import clusters, frameworks
 from jobs.clusters import Isolates
 from jobs.core import egress, pod_rights, pod_template
 from jobs.core.plan import Role
-from jobs.core.spec import JobSpec
+from jobs.core.spec import JobSpec, parse
 from jobs.models import Job
 from queues import allowed, namespaces, templates
 from queues.models import AllowedObject, Queue
@@ -32,6 +32,16 @@ def roles_in(queue: Queue, spec: JobSpec) -> tuple[Role, ...]:
 def roles_of(job: Job) -> tuple[Role, ...]:
     """Return the roles of a submitted job, with the version of its queue that it was submitted to."""
     return frameworks.roles(job.job_spec, below=layer_of(job.template.content if job.template else {}))
+
+
+def usual_spec(content: Mapping[str, Any]) -> JobSpec:
+    """Return the job that a version of a queue is looked at with: one node, which it takes whole. Raises InvalidInput."""
+    defaults = {
+        name: value for name, value in content["defaults"].items() if name not in ("nodes", "gpus", "framework")
+    }
+    per_node = int(content["gpus_per_node"]) or 1
+    sent = {"command": ["torchrun", "train.py"], "framework": "torchrun", "nodes": 1, "nproc_per_node": per_node}
+    return parse(sent, defaults=defaults, options=frameworks.OPTIONS)
 
 
 def document_of(job: Job) -> Mapping[str, Any]:

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from django.conf import settings
 from django.contrib.auth.decorators import login_required
 from django.db.models import Count, Q, Sum
 from django.http import HttpResponse
@@ -73,7 +72,7 @@ def _context(request: HtmxRequest) -> Context:
         "usages": usages(found),
         "editable": editable,
         "may_make": is_platform_admin(request.user),
-        "clusters": seen & set(settings.CLUSTERS),
+        "clusters": seen & set(clusters.names()),
     }
 
 

@@ -1,12 +1,18 @@
 """axe finds nothing on any page, in both themes and at each width that a layout changes at."""
 
+from dataclasses import asdict
+
 import pytest
 from axe_playwright_python.sync_playwright import Axe
+from django.utils import timezone
 from playwright.sync_api import expect
 
 from accounts.models import Membership, Role
 from credentials import services as secrets
+from jobs.clusters import Inspected
+from jobs.models import ClusterCheck
 from queues import excluded
+from queues.models import AddedCluster, TeamNamespace
 from tests.browser.conftest import new_context
 from tests.browser.test_pages import live
 from tests.support import seed
@@ -19,6 +25,13 @@ LOOKS = [
     pytest.param(width, theme, marks=() if theme == "light" and width == 1440 else pytest.mark.full)
     for width in WIDTHS for theme in THEMES
 ]  # fmt: skip
+FINDINGS = [
+    asdict(Inspected("pods", "ok", "a pod of image team/train:1 starts on node gpu-1")),
+    asdict(
+        Inspected("image", "note", "team/train:1 holds no ray", "an image that holds it", "an administrator of Muster")
+    ),
+    asdict(Inspected("network", "wrong", "pods are cut off", "kubectl -n muster-jobs get networkpolicies", "somebody")),
+]
 RULES = {
     "runOnly": {
         "type": "tag",
@@ -57,6 +70,16 @@ def test_axe_finds_nothing(chromium, site, lab, people, team, width, theme):
     secrets.create(team=team, by=people.owner, name="hub", kind="env", values={"HF_TOKEN": "x", "WANDB_API_KEY": "y"})
     excluded.exclude(cluster="local", name="gpu-1", reason="Xid 79", by=None)
     volumes.create(team=team, by=people.owner, name="datasets", cluster="local", size="1Ti")
+    far = {
+        "NAMESPACE": "muster-jobs",
+        "IMAGE": "team/train:1",
+        "CONTROL_URL": "https://muster.example",
+        "JOB_CLAIM": "jobs",
+    }
+    AddedCluster.objects.create(name="far", server="https://kube.example:6443", options=far)
+    TeamNamespace.objects.create(team=team, cluster="far", namespace="nlp-jobs", bound_by=people.admin)
+    for image in ("team/train:1", "team/train:2"):
+        ClusterCheck.objects.create(cluster="local", image=image, findings=FINDINGS, ended_at=timezone.now())
     context = new_context(chromium, site, viewport={"width": width, "height": 900}, color_scheme=theme)
     page = context.new_page()
     page.goto("/login")
@@ -66,8 +89,8 @@ def test_axe_finds_nothing(chromium, site, lab, people, team, width, theme):
     page.click("button")
     page.wait_for_url("**/jobs")
     paths = (
-        "/jobs", f"/jobs/{running.pk}", f"/jobs/{failed.pk}", f"/jobs/{running.pk}?view=list", f"/jobs/{running.pk}/logs", "/jobs/new",
-        "/queues", "/queues/default", "/make-queue", "/teams", "/teams/nlp", "/teams/nlp/audit", "/teams/nlp/webhooks", "/teams/nlp/webhooks/chat", "/people", "/nodes", "/clusters", "/clusters/local?check=1", "/clusters/local?only=wrong", "/clusters/local/nodes/gpu-1", "/account",
+        "/jobs", f"/jobs/{running.pk}", f"/jobs/{failed.pk}", f"/jobs/{running.pk}?view=list", f"/jobs/{running.pk}/logs", f"/jobs/{running.pk}/cluster-events", "/jobs/new",
+        "/queues", "/queues/default", "/make-queue", "/teams", "/teams/nlp", "/teams/nlp/audit", "/teams/nlp/webhooks", "/teams/nlp/webhooks/chat", "/people", "/nodes", "/clusters", "/clusters/local?check=1", "/clusters/local/pods", "/clusters/local?only=wrong", "/clusters/local/nodes/gpu-1", "/clusters/far/namespaces", "/new-cluster", "/clusters/far/settings", "/account",
         "/teams/nlp/secrets", "/teams/nlp/secrets/hub", "/teams/nlp/volumes", "/teams/nlp/volumes/datasets", "/queues/default/template",
         "/account/tokens", "/account/password", "/account/sessions", "/account/second-factor", "/jobs/999999",
     )  # fmt: skip

@@ -29,6 +29,7 @@ from accounts import members
 from accounts.models import Membership, Role, Team, Token
 from credentials import services as secrets
 from jobs.ingest import apply
+from jobs.models import ClusterCheck
 from queues import allowed, excluded
 from queues.models import Queue
 from tests.conftest import make_user
@@ -101,6 +102,7 @@ def _filled() -> dict:
     real["allowed"] = allowed.allow(team=team, by=root, cluster="local", kind="secret", name="train").pk
     real |= {"secret": "hub", "unused_secret": "unused"}
     real["node"] = excluded.exclude(cluster="local", name="node-1", reason="Xid 79", by=root).pk
+    real["check"] = ClusterCheck.objects.create(cluster="local", image="x:1", asked_by=root).pk
     real |= {"ended": ended.pk, "token": other.pk, "bot": bot.username, "code": code.pk, "path": "train.py"}
     return {"headers": {"Authorization": f"Bearer {text}"}, "real": real, "token": other.pk, "own": own.pk}
 
@@ -152,8 +154,8 @@ def test_valid_requests_are_answered_as_described(world, name):
     assert name in NEVER_TAKEN or any(status < 300 for status in seen), (name, sorted(set(seen)))
 
 
-# A random name and password never match a user, and no cluster of this world has nodes.
-NEVER_TAKEN = {"POST /api/v1/login", "POST /api/v1/excluded-nodes"}
+# A random name and password never match a user, and no cluster of this world has nodes or pods.
+NEVER_TAKEN = {"POST /api/v1/login", "POST /api/v1/excluded-nodes", "POST /api/v1/clusters/{name}/pod-checks"}
 # Objects that must exist, or match each other, for an operation to succeed.
 AT = {
     "/workspaces/{id}": {"id": "code"},
@@ -171,6 +173,8 @@ AT = {
     "/allowed/{id}": {"id": "allowed"},
     "/excluded-nodes/{id}": {"id": "node"},
     **{f"/clusters/{{name}}{rest}": {"name": "cluster"} for rest in ("", "/check", "/remove", "/namespaces")},
+    "/clusters/{name}/pod-checks": {"name": "cluster"},
+    "/clusters/{name}/pod-checks/{id}": {"name": "cluster", "id": "check"},
     "/queues/{name}/versions": {"name": "queue"},
     "/volumes/{name}": {"name": "volume"},
     "DELETE /api/v1/teams/{team}/volumes/{name}": {"name": "unused_volume"},

@@ -9,9 +9,10 @@ from typing import Any, TextIO
 
 import click
 
+from muster.commands.interruptible import run_interruptibly
 from muster.commands.job_file import read_job
 from muster.commands.output import Output, reading, say
-from muster.commands.session import open_client
+from muster.commands.session import open_client, queue_names
 from muster.render import ago, printable
 
 
@@ -168,14 +169,24 @@ def _password(given: Mapping[str, Any]) -> str:
 
 @clusters.command()
 @click.argument("name")
+@click.option("--pods", is_flag=True, help="Look by two small pods too, which takes seconds to minutes.")
+@click.option("--image", metavar="IMAGE", help="Image of these pods (default: the cluster's own).")
+@click.option("--queue", metavar="QUEUE", shell_complete=queue_names, help="Queue whose image and nodes they have.")
 @reading
-def check(*, name: str, output: Output) -> None:
+def check(*, name: str, pods: bool, image: str | None, queue: str | None, output: Output) -> None:
     """Look at a cluster: version, rights, nodes, storage, operators.
 
+    With --pods also whether pods start, resolve names, reach the server and each other, and what their image holds.
     Exits with 1 if something is wrong.
     """
+    if (image or queue) and not pods:
+        raise click.UsageError("--image and --queue are of the pods that look at the cluster; add --pods")
+    if image and queue:
+        raise click.UsageError("a queue has an image of its own; leave out --image or --queue")
     with open_client() as client:
         found = client.check_cluster(name)
+        if pods:
+            found += run_interruptibly(lambda: client.check_pods(name, image=image, queue=queue)).findings
     output.items(
         found,
         ident=lambda one: f"{one.state} {one.about}",

@@ -8,11 +8,11 @@ from typing import Any
 
 import click
 
-from muster.commands.output import Output, reading
+from muster.commands.output import Output, note, reading
 from muster.commands.session import job_argument, open_client
 from muster.jobs.models import Event, Rank
 from muster.jobs.models_jobs import Attempt, Checkpoint, Replica
-from muster.render import ago, clock, duration, size
+from muster.render import ago, clock, duration, printable, size
 
 ATTEMPT = click.option(
     "--attempt", metavar="N", type=click.IntRange(min=1), help="Attempt to show (default: the newest)."
@@ -103,9 +103,15 @@ def replicas(*, job: str, attempt: int | None, output: Output) -> None:
 
 @click.command()
 @job_argument
+@click.option("--cluster", is_flag=True, help="What the cluster itself says of its pods now, newest first.")
+@ATTEMPT
 @reading
-def events(*, job: str, output: Output) -> None:
-    """List the events of a job, oldest first."""
+def events(*, job: str, cluster: bool, attempt: int | None, output: Output) -> None:
+    """List the events of a job, oldest first; with --cluster those that the cluster has of its pods."""
+    if attempt and not cluster:
+        raise click.UsageError("--attempt is of the cluster's events; add --cluster")
+    if cluster:
+        return _cluster_events(job, attempt=attempt, output=output)
     with open_client() as client:
         found = client.events(job)
     output.items(
@@ -169,6 +175,20 @@ def _replica_row(one: Replica) -> tuple[object, ...]:
 def _checkpoint_row(one: Checkpoint, *, now: datetime) -> tuple[object, ...]:
     written, seen = ago(one.written_at, now=now), ago(one.seen_at, now=now)
     return ("" if one.step is None else one.step, one.name, size(one.size_bytes), written, one.attempt, seen)
+
+
+def _cluster_events(job: str, *, attempt: int | None, output: Output) -> None:
+    with open_client() as client:
+        found = client.cluster_events(job, attempt=attempt)
+    output.items(
+        found.events,
+        ident=lambda one: one.reason,
+        headers=("AT", "TYPE", "REASON", "OBJECT", "TIMES", "MESSAGE"),
+        row=lambda one: (clock(one.at), one.type, one.reason, one.object, one.count, one.message),
+        empty=printable(found.message) or "The cluster has no events of its pods.",
+    )
+    if found.events and found.message:
+        note(printable(found.message))
 
 
 def _event_row(one: Event) -> tuple[object, ...]:

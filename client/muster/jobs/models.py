@@ -213,6 +213,28 @@ class Event(Model):
 
 
 @dataclass(frozen=True)
+class ClusterEvent(Model):
+    """One of a cluster's own Events about a pod."""
+
+    at: datetime | None = moment()
+    type: str = ""  # Normal or Warning
+    reason: str = ""
+    object: str = ""  # Pod/NAME
+    message: str = ""
+    count: int = 1
+    raw: Json = unchanged()
+
+
+@dataclass(frozen=True)
+class ClusterEvents(Model):
+    """The newest Events about a job's pods, the newest first, and why there are none, or not all."""
+
+    events: tuple[ClusterEvent, ...] = each(ClusterEvent)
+    message: str = ""
+    raw: Json = unchanged()
+
+
+@dataclass(frozen=True)
 class Queue(Model):
     name: str
     team: str = ""

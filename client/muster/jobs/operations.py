@@ -13,7 +13,7 @@ from muster.http.session import Session
 from muster.jobs import calls
 from muster.jobs.calls import JobRef, no_job
 from muster.jobs.follow import too_late, wait_pause
-from muster.jobs.models import Event, FoundLine, Job, Rank, Series
+from muster.jobs.models import ClusterEvents, Event, FoundLine, Job, Rank, Series
 from muster.jobs.models_jobs import Acted, Attempt, Checkpoint, JobField, Plan, Replica
 
 T = TypeVar("T")
@@ -75,6 +75,18 @@ class Jobs(Session):
     async def events(self, ref: JobRef) -> list[Event]:
         """Return what happened to the job, oldest first."""
         return await self._parts(ref, "events", parse=Event.parse)
+
+    async def cluster_events(self, ref: JobRef, *, attempt: int | None = None) -> ClusterEvents:
+        """Return what the cluster itself says of the pods of the newest or a given attempt, read now."""
+        return await self._of_job(
+            ref,
+            call=lambda job_id: get(
+                f"/jobs/{job_id}/cluster-events",
+                parse=ClusterEvents.parse,
+                params=given(attempt=attempt),
+                missing=no_job(job_id),
+            ),
+        )
 
     async def checkpoints(self, ref: JobRef) -> list[Checkpoint]:
         """Return the job's checkpoints that its agent saw last, the one that it saw first at the end."""

@@ -111,3 +111,19 @@ class ClusterNode(Model):
     first_seen_at: datetime | None = moment()
     gone_at: datetime | None = moment()
     raw: Json = unchanged()
+
+
+@dataclass(frozen=True)
+class PodCheck(Model):
+    """A look at a cluster by pods of its own. It has no findings while it is running."""
+
+    id: int
+    cluster: str = ""
+    image: str = ""
+    queue: str | None = None
+    asked_by: str | None = None
+    asked_at: datetime | None = moment()
+    ended_at: datetime | None = moment()
+    is_running: bool = False
+    findings: tuple[Inspected, ...] = each(Inspected)
+    raw: Json = unchanged()

@@ -17,11 +17,12 @@ from typing import Any, NamedTuple
 from common import faultpoints
 from common.errors import Unreachable
 from common.http.public_addresses import Network
-from jobs.clusters import Checked, Expected, Inspected, Placement
+from jobs.clusters import Checked, ClusterEvents, Expected, Inspected, Placement
 from jobs.core.attempt_ref import AttemptRef
 from jobs.core.keeping import Errand, JobFolders, Kept
 from jobs.core.node_seen import NodeSeen
 from jobs.core.plan import Claim, ClaimSeen, Plan, Role
+from jobs.core.probing import Probe
 from jobs.core.verdict import ReplicaUpdate, Seen
 from queues.shape import ReplicaShape
 
@@ -31,11 +32,12 @@ from .api.answers import need
 from .api.client import CALL_SECONDS, Api
 from .build import labels, manifests
 from .build.options import read as read_options
-from .facts import sizes
+from .facts import pod_reasons, sizes
 from .facts.pods import AttemptObjects, Owner, read_owner, read_pod
 from .facts.sizes import Size, read_size
 from .launch import LAUNCH_SECONDS, AttemptLauncher
-from .reading import inspection, pod_logs
+from .reading import inspection, pod_logs, raw_events
+from .reading.probing import Probing
 from .storage import claims, keeper
 from .teardown import END_SECONDS, end, end_replicas
 from .watch.informers import FRESH_SECONDS, ClusterView
@@ -48,7 +50,7 @@ START = AGENT.with_name("pod_entry.py")
 # (control/lease_renewal.py).
 LOOK_SECONDS, LAST_SECONDS = 11.0, 5.0
 NODES_SECONDS = 60.0  # a list of nodes, and pages of pods
-KEEP_SECONDS = 45.0  # a turn of a keeper: a few calls
+KEEP_SECONDS = 45.0  # a turn of a keeper, or of a check: a few calls
 TOMBSTONE_SECONDS = 3600.0  # no call begun before an attempt was closed is still in flight after that
 TIDY_SECONDS = 300.0
 SIZES_SECONDS, SIZES_CALL_SECONDS = 60.0, 2.0  # a submission waits for it, at most once a minute
@@ -147,6 +149,16 @@ class KubernetesCluster(ClusterView):
 
     def inspect(self) -> list[Inspected]:
         return client.run(inspection.inspect(self.api, self.site, classes=claims.classes), CALL_SECONDS)
+
+    def probe(self, asked: Probe, *, is_late: bool) -> list[Inspected] | None:
+        return client.run(self._probing().step(asked, is_late=is_late), KEEP_SECONDS)
+
+    def remove_probe(self, uid: str) -> bool:
+        return client.run(self._probing().remove(uid), KEEP_SECONDS)
+
+    def raw_events(self, ref: AttemptRef, names: Collection[str]) -> ClusterEvents:
+        namespace = ref.within(self.namespace).namespace
+        return client.run(raw_events.read(self.api, namespace, names=names, ref=ref), CALL_SECONDS)
 
     def node_labels(self, names: Collection[str]) -> Mapping[str, Mapping[str, str]]:
         return {one.name: one.labels for one in self._known_sizes() if one.name in names}
@@ -384,6 +396,13 @@ class KubernetesCluster(ClusterView):
         return await keeper.keep(
             errand, api=self.api, site=launcher.site, agent=launcher.agent["metadata"]["name"],
             need_agent=launcher.need_agent, now=self._clock(),
+        )  # fmt: skip
+
+    def _probing(self) -> Probing:
+        launcher = self._launcher(self.namespace)
+        return Probing(
+            self.api, launcher.site, launcher.agent["metadata"]["name"], launcher.need_agent,
+            why=pod_reasons.why_no_answer, now=self._clock(),
         )  # fmt: skip
 
     async def _check(self, plan: Plan) -> Checked:

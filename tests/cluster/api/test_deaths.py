@@ -15,7 +15,7 @@ from jobs.clusters.kubernetes.api.parallel import FIRST
 from jobs.clusters.kubernetes.build import labels
 from jobs.control.store import plan_of
 from jobs.core.lifecycle import Phase
-from jobs.models import Job
+from jobs.models import ClusterCheck, Job
 from rig.world import let_see_nodes
 from tests.cluster.api.test_nodes import LABEL, silence
 from tests.cluster.api.testbed import ClusterTestbed, options
@@ -48,10 +48,13 @@ SMALL = both(
 MESH = both("mesh.shape", "mesh.create", "mesh.find", "mesh.pods", "mesh.label")
 MESH_ENDING = both("mesh.delete")
 # Covered elsewhere: elastic jobs in tests/system/faults, logs of containers in tests/cluster/node/test_unreachable.py.
-ELSEWHERE = both("cluster.end_replicas", "cluster.read_log", "kube.inspect")  # the last only reads, for a person
+ELSEWHERE = both(
+    "cluster.end_replicas", "cluster.read_log", "kube.inspect", "kube.events"
+)  # the last two only read, for a person
 SUBMITTING = both("cluster.placement")
 CLAIMS = both("kube.claim")
 KEEPERS = both("kube.keeper")
+PROBES = both("kube.probe")
 
 
 class Visitors:
@@ -130,7 +133,7 @@ def visitors(testbed, tmp_path):
 
 def test_every_fault_point_of_the_tasks_process_and_the_watcher_is_covered():
     here = {*WITHOUT_PODS, *AFTER_PODS, *ENDING, *CLOSING, *BELLS, *SMALL, *both("cluster.apply", "kube.pod")}
-    here |= {*ELSEWHERE, *SUBMITTING, *MESH, *MESH_ENDING, *CLAIMS, *KEEPERS}
+    here |= {*ELSEWHERE, *SUBMITTING, *MESH, *MESH_ENDING, *CLAIMS, *KEEPERS, *PROBES}
     mine = ("scheduler.", "store.", "cluster.", "kube.", "mesh.", "doorbell.", "watcher.", "strays.")
     assert here == {point for point in faultpoints.POINTS if point.startswith(mine)}
 
@@ -229,6 +232,24 @@ def test_a_crash_while_a_keeper_is_made_or_given_up_leaves_at_most_one_and_no_fo
     assert not visitors.live("keep", ahead=3600.0)  # it is late: given up
     until(lambda: testbed.place.pods() == {})
     assert "not ended in 10 min" in KeeperVisit.objects.get().message and LeftFolder.objects.count() == 1
+
+
+@pytest.mark.soak(
+    guards=("jobs/clusters/kubernetes", "jobs/control/cluster_checks.py", "jobs/submission/cluster_checks.py")
+)
+def test_a_crash_while_a_check_makes_or_deletes_its_pods_leaves_none(testbed, visitors):
+    row = ClusterCheck.objects.create(cluster="rig", image="x:1", asked_by=testbed.user)
+    name = labels.check(row.uid, "first")
+    visitors.die_at(*PROBES, do="check")
+    assert list(testbed.place.pods()) in ([], [name])
+    assert not visitors.live("check")
+    assert list(testbed.place.pods()) == [name]
+    assert not visitors.live("check", ahead=660.0)  # it is late, and no kubelet has its log
+    row.refresh_from_db()
+    assert row.ended_at and row.findings[0]["about"] == "pods" and row.removed_at is None
+    visitors.die_at(*PROBES, do="check", ahead=760.0)
+    until(lambda: not visitors.live("check", ahead=760.0) and ClusterCheck.objects.get().removed_at)
+    assert testbed.place.pods() == {}
 
 
 @pytest.mark.soak(guards=("jobs/clusters/kubernetes", "jobs/control/reconciler.py", "jobs/control/watcher.py"))

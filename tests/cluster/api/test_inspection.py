@@ -2,6 +2,8 @@
 
 from rig.world import let_see_nodes
 from tests.cluster.conftest import NamespaceFixture
+from tests.support.monarch_operator import NEW, defined
+from tests.support.patience import until
 
 MOST_REQUESTS = 20
 
@@ -52,3 +54,13 @@ def test_what_an_older_file_did_not_grant_is_named(place: NamespaceFixture):
     ]
     assert wrong[0].remedy == "kubectl apply -f deploy/account.yaml"
     assert wrong[0].who == "an administrator of the cluster"
+
+
+def test_an_operator_is_told_with_its_kinds_within_the_bound(place: NamespaceFixture, monkeypatch):
+    with defined(place.admin, NEW):
+        cluster = place.cluster()
+        until(lambda: any("MonarchMesh" in words for _, words in told(cluster.inspect()).get("operators", [])))
+        asked = counted(cluster, monkeypatch)
+        found = told(cluster.inspect())
+        assert ("ok", "Monarch's operator (monarch.pytorch.org: v1alpha1): MonarchMesh") in found["operators"]
+        assert len(asked) <= MOST_REQUESTS and "GET apis/monarch.pytorch.org/v1alpha1" in asked

@@ -9,7 +9,15 @@ import pytest
 from common.errors import MusterError
 from rig.plane import ControlPlane
 from rig.world import fill, let_see_nodes, objects, settle, username
-from tests.cluster.api import test_claims, test_keeper, test_kubernetes, test_meshes, test_nodes, test_policies
+from tests.cluster.api import (
+    test_claims,
+    test_keeper,
+    test_kubernetes,
+    test_meshes,
+    test_nodes,
+    test_policies,
+    test_probe,
+)
 from tests.cluster.conftest import REF, NamespaceFixture, need_rig, run_all
 from tests.support import audit_log
 from tests.support.monarch_operator import NEW, OLD, Operator, defined
@@ -54,6 +62,8 @@ def test_the_account_may_do_what_muster_asks_for_and_nothing_else(place):
     test_claims.test_a_claim_is_made_with_the_first_job_bound_grown_and_deleted(place)
     forget(place)
     test_keeper.test_one_that_fails_says_why_at_once(place)
+    forget(place)
+    test_probe.test_one_that_fails_says_why_at_once(place)
     forget(place)
     test_kubernetes.test_a_large_attempt_keeps_its_names_while_it_ends(place, True)
     forget(place)

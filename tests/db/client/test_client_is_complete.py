@@ -44,6 +44,7 @@ CLIENT = {
     "GET /jobs/{id}/ranks": ("ranks", "ranks"),
     "GET /jobs/{id}/replicas": ("replicas", "replicas"),
     "GET /jobs/{id}/events": ("events", "events"),
+    "GET /jobs/{id}/cluster-events": ("cluster_events", "events"),
     "GET /jobs/{id}/checkpoints": ("checkpoints", "checkpoints"),
     "GET /jobs/{id}/logs": ("logs", "logs"),
     "GET /jobs/{id}/logs/search": ("search_logs", "logs"),
@@ -73,6 +74,8 @@ CLIENT = {
     "GET /clusters/{name}/check": ("check_cluster", "clusters check"),
     "GET /clusters/{name}/nodes": ("cluster_nodes", "clusters nodes"),
     "GET /clusters/{name}/nodes/{node}": ("cluster_node", "nodes show"),
+    "POST /clusters/{name}/pod-checks": ("check_pods", "clusters check"),
+    "GET /clusters/{name}/pod-checks/{id}": ("pod_check", "clusters check"),
     "GET /excluded-nodes": ("excluded_nodes", "nodes list"),
     "POST /excluded-nodes": ("exclude_node", "nodes exclude"),
     "DELETE /excluded-nodes/{id}": ("readmit_node", "nodes readmit"),
@@ -120,6 +123,9 @@ CLIENT = {
 }
 # The command line cancels, suspends and resumes through the bulk operation; these single ones are for programs.
 ONLY_FOR_PROGRAMS = {"POST /jobs/{id}/cancel", "POST /jobs/{id}/suspend", "POST /jobs/{id}/resume"}
+ON_PODS = {
+    "GET /clusters/{name}/pod-checks/{id}"
+}  # tests/cluster/node/test_probe.py: no cluster of this world has pods
 
 
 def described() -> set[str]:
@@ -210,7 +216,7 @@ def test_every_operation_is_reached_by_a_verb(script, job, lab, people, tmp_path
     queues_and_the_rest(script)
     login_and_logout(script)
 
-    assert set(CLIENT) - script.operations() == ONLY_FOR_PROGRAMS
+    assert set(CLIENT) - script.operations() == ONLY_FOR_PROGRAMS | ON_PODS
     # So that it also works with a server of the release before, unless what is new was asked for.
     unknown = [words for request in script.sent for words in shape.unknown_to(BEFORE, request)]
     assert len(script.sent) > 60 and sorted(set(unknown)) == [
@@ -238,6 +244,8 @@ def reads_of_a_job(script, job):
     assert script.ids(f"ranks {job.pk} --attempt 1") == ["0", "1", "2", "3"]
     assert len(script.ids(f"replicas {job.pk}")) == 2
     assert {"kind", "phase"} <= set(script.read(f"events {job.pk}")[0])
+    assert script.read(f"events {job.pk} --cluster") == [], "a local cluster has none, and says so"
+    script.run(f"events {job.pk} --attempt 1", exit_code=2)
     assert script.run(f"logs {job.pk}") == "[rank 0] hello\n[rank 0] a needle\n"
     assert script.run(f"logs {job.pk} --find NEEDLE --rank 0") == "a needle\n"
     assert script.run(f"logs -f {job.pk} --no-prefix") == "hello\na needle\n"
@@ -386,6 +394,9 @@ def nodes(script):
     assert "8 free at most" in script.run("nodes show gpu-2 --cluster local")
     script.run("nodes show gpu-9 --cluster local", exit_code=1)
     script.run("clusters nodes nowhere", exit_code=1)
+    script.run("clusters check local --pods", exit_code=1)
+    for asked in ("--image x", "--pods --image x --queue default"):
+        script.run(f"clusters check local {asked}", exit_code=2)
     script.run("nodes exclude local gpu-3 --reason Xid", exit_code=1)  # processes of one machine have no nodes
     excluded.exclude(cluster="local", name="gpu-3", reason="Xid 79", by=None)
     assert script.ids("nodes list") == ["gpu-3"]

@@ -23,7 +23,7 @@ from common import client_wheel
 from credentials import services as credentials
 from credentials.models import TeamSecret
 from jobs.ingest import apply
-from jobs.models import ClusterNode, Job, Webhook
+from jobs.models import ClusterCheck, ClusterNode, Job, Webhook
 from queues import allowed, excluded
 from queues.models import AddedCluster, AllowedObject, ExcludedNode, Queue
 from tests.conftest import People, make_user
@@ -71,6 +71,7 @@ NODES = let_in(
 )  # 422: this cluster has none; or a wrong password
 UNBOUND = let_in("", MANAGING, viewer=403, member=403, admin=403, stranger=403, root=409)  # 409: no team has one there
 SUBMITTERS = let_in("member admin stranger root", viewer=404)  # the stranger too has a queue on this cluster
+PODS = let_in("", MANAGING, viewer=403, member=403, admin=403, stranger=403, root=422)  # 422: this cluster has none
 PLATFORM = let_in("root", MANAGING, viewer=403, member=403, admin=403, stranger=403)
 CEILING = let_in("root", MANAGING, viewer=403, member=403, admin=403, stranger=404)
 
@@ -134,6 +135,7 @@ TABLE: dict[str, Route] = {
     "new-cluster": route(PAGE, GET=PLATFORM, POST=NODES, kind=FORM, body="password=wrong"),
     "clusters/{name}": route(PAGE, GET=SUBMITTERS, at="clusters/local"),
     "clusters/{name}/nodes/{node}": route(PAGE, GET=SUBMITTERS, at="clusters/local/nodes/gpu-7"),
+    "clusters/{name}/pods": route(PAGE, GET=PLATFORM, POST=PODS, kind=FORM, body="image=x", at="clusters/local/pods"),
     "nodes": route(PAGE, GET=PLATFORM, POST=NODES, kind=FORM, body="act=exclude&cluster=local&name=node-7&reason=Xid"),
     "people": route(PAGE, GET=PLATFORM, POST=PLATFORM, kind=FORM, body="act=activate&username=teammate&password=wrong"),
     "make-queue": route(PAGE, GET=PLATFORM, POST=PLATFORM, kind=FORM,
@@ -160,6 +162,7 @@ TABLE: dict[str, Route] = {
                       body="queue={queue}&code=none&command=true&nodes=1&nproc_per_node=1&idempotency_key=k"),
     "jobs/bulk": route(PAGE, POST=ANY, kind=FORM, body="act=cancel&job={pk}"),  # each job is refused separately
     "jobs/{pk}": route(PAGE, GET=READ),
+    "jobs/{pk}/cluster-events": route(PAGE, GET=READ),
     "jobs/{pk}/code": route(PAGE, GET=READ),
     "jobs/{pk}/logs": route(PAGE, GET=READ),
     "jobs/{pk}/logs/find": route(PAGE, GET=READ, at="jobs/{pk}/logs/find?text=z"),
@@ -197,6 +200,8 @@ TABLE: dict[str, Route] = {
     "api/v1/clusters/{name}/check": route(API, GET=PLATFORM, at="api/v1/clusters/local/check"),
     "api/v1/clusters/{name}/nodes": route(API, GET=SUBMITTERS, at="api/v1/clusters/local/nodes"),
     "api/v1/clusters/{name}/nodes/{node}": route(API, GET=SUBMITTERS, at="api/v1/clusters/local/nodes/gpu-7"),
+    "api/v1/clusters/{name}/pod-checks": route(API, POST=PODS, body={"image": "x"}, at="api/v1/clusters/local/pod-checks"),
+    "api/v1/clusters/{name}/pod-checks/{pk}": route(API, GET=PLATFORM, at="api/v1/clusters/local/pod-checks/{check}"),
     "api/v1/excluded-nodes": route(API, GET=PLATFORM, POST=NODES, body={"cluster": "local", "name": "node-7", "reason": "Xid 79"}),
     "api/v1/excluded-nodes/{pk}": route(API, DELETE=PLATFORM, at="api/v1/excluded-nodes/{node}"),
     "api/v1/suspected-nodes": route(API, GET=PLATFORM),
@@ -223,6 +228,7 @@ TABLE: dict[str, Route] = {
     "api/v1/jobs": route(API, GET=ANY, POST=SUBMIT, body=SUBMITTED),
     "api/v1/jobs/{pk}": route(API, GET=READ),
     "api/v1/jobs/{pk}/events": route(API, GET=READ),
+    "api/v1/jobs/{pk}/cluster-events": route(API, GET=READ),
     "api/v1/jobs/{pk}/attempts": route(API, GET=READ),
     "api/v1/jobs/{pk}/logs": route(API, GET=READ),
     "api/v1/jobs/{pk}/logs/search": route(API, GET=READ, at="api/v1/jobs/{pk}/logs/search?text=z"),
@@ -290,6 +296,7 @@ class AccessFixture:
         AddedCluster.objects.create(
             name="added", options={"NAMESPACE": "n", "IMAGE": "i", "CONTROL_URL": "https://m.example"}
         )
+        self.check = ClusterCheck.objects.create(cluster="local", image=SECRET, asked_by=self.people.admin)
         volumes.create(team=team, by=self.people.admin, name="zebra", cluster="local", size="1Gi")
         now = timezone.now()
         ClusterNode.objects.create(cluster="local", name="gpu-7", number=1, first_seen_at=now, changed_at=now)
@@ -358,6 +365,7 @@ def address(pattern: str, world: AccessFixture) -> str:
         delivery=world.delivery.pk,
         allowed=world.allowed.pk,
         node=world.node.pk,
+        check=world.check.pk,
         volume="zebra",
         team="nlp",
         name="default",

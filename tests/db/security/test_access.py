@@ -26,6 +26,7 @@ from tests.db.security.routes import (
     PAGE,
     PERSONS,
     PLATFORM,
+    PODS,
     READING,
     SECRET,
     STREAM,
@@ -260,7 +261,7 @@ def tokens_for_another_team(asking: Asking, pattern: str, everybody: Everybody) 
         status, _, said = asking.ask(everybody.elsewhere, method, pattern)
         assert SECRET not in said, (method, pattern)
         if "{" in pattern:  # what belongs to no team is not hidden from its administrators' narrower tokens
-            expected = 403 if TABLE[pattern].rules.get(method) in (PLATFORM, NODES, UNBOUND) else 404
+            expected = 403 if TABLE[pattern].rules.get(method) in (PLATFORM, NODES, PODS, UNBOUND) else 404
             assert status == expected, (method, pattern, status)
 
 

@@ -104,6 +104,8 @@ TOLD_ELSEWHERE = {
     *("clusters", "cluster", "add_cluster", "set_cluster", "remove_cluster", "check_cluster"),
     *("team_namespaces", "bind_namespace", "release_namespace"),
     *("cluster_nodes", "cluster_node"),
+    *("cluster_events",),
+    *("check_pods", "pod_check"),  # on real pods, in tests/cluster/node/test_probe.py
     *("excluded_nodes", "suspected_nodes", "exclude_node", "readmit_node"),
 }
 # One request, one by name, no result, a body, raw bytes, a loop of requests, a list.

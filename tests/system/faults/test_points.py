@@ -20,7 +20,9 @@ ROOT = Path(__file__).resolve().parents[3]
 # Points with cells of their own, passed only if a job fails (tests/db/control/test_judgement.py), a visit is slow, an agent
 # is dead, an elastic job lost a replica, replicas are pods (tests/cluster/api/test_rows.py), the release before wrote no
 # row of an attempt (tests/db/control/test_attempts.py), a volume is deleted (tests/db/volumes/test_volumes.py), a template
-# names levels (tests/db/control/test_topology.py), a cluster lists its nodes (tests/db/control/test_node_rows.py), or a job writes checkpoints (tests/db/ingest/test_checkpoints.py).
+# names levels (tests/db/control/test_topology.py), a cluster lists its nodes (tests/db/control/test_node_rows.py), a job
+# writes checkpoints (tests/db/ingest/test_checkpoints.py), or a cluster is checked by pods
+# (tests/db/control/test_cluster_checks.py).
 SPECIAL = (
     "store.renew",
     "local.drain",
@@ -32,6 +34,7 @@ SPECIAL = (
     "attempts.",
     "topology.",
     "nodes.",
+    "checks.",
 )
 # Logs of pods are read only where there are pods (tests/cluster/node/test_unreachable.py); placement is checked before a
 # job is created.

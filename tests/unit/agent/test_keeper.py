@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agent import keeper
+from agent.errands import keeper
 from jobs.clusters.kubernetes.storage.keeper import read
 from jobs.core.keeping import Errand
 

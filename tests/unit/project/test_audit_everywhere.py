@@ -9,6 +9,7 @@ ROOT = Path(__file__).resolve().parents[3]
 WRITERS = [
     "accounts/members.py", "accounts/tokens.py", "accounts/people.py", "queues/services.py", "queues/allowed.py", "jobs/services.py",
     "jobs/webhooks/services.py", "credentials/services.py", "volumes/services.py",
+    "jobs/submission/cluster_checks.py",
 ]  # fmt: skip
 
 

@@ -21,6 +21,8 @@ VOLUME = PREFIX + "volume"  # on a claim: the team's name for it
 TEAM = PREFIX + "team"
 # On the pod of a keeper: what it was told, as a digest. It has no run, so that no watch of replicas sees it.
 KEEPER = PREFIX + "keeper"
+# On the pods of a cluster's check: which check, and which of its pods. They have no run either.
+CHECK, PART = PREFIX + "check", PREFIX + "check-part"
 AGENT = PREFIX + "agent"  # on the agent's ConfigMap: its hash
 
 # For people: the job's name, and who submitted it, as far as labels take it.
@@ -62,6 +64,11 @@ def service(run: str, attempt: int) -> str:
 def keeper(claim: str) -> str:
     """Return the name of the pod that looks after a claim: it is the lock, by which a claim has one at a time."""
     return f"muster-keeper-{hashlib.sha256(claim.encode()).hexdigest()[:16]}"
+
+
+def check(uid: str, part: str) -> str:
+    """Return the name of a pod of a cluster's check."""
+    return f"muster-check-{uid}-{part}"
 
 
 def headless(job: str) -> str:

@@ -42,6 +42,16 @@ def why_pending(thing: Any) -> str:
     return next((reason for reason in found if reason), "")
 
 
+def why_no_answer(thing: Any) -> str:
+    """Return why a pod of Muster's own did not do its work: it does not start, or it failed. Empty while there is hope."""
+    if get(thing, "status", "phase") != "Failed":
+        return why_pending(thing)
+    ends = [end for one in containers(get(thing, "status")) if (end := get(one, "state", "terminated")) is not None]
+    end = ends[0] if ends else None
+    said = words(get(end, "message"), most=400) or words(get(end, "reason"))
+    return why_failed(thing, end) or f"it ended with code {whole(get(end, 'exitCode'))}: {said}".rstrip(": ")
+
+
 def containers(status: Any) -> list[Any]:
     """Return what is said of its containers, those first that are started first."""
     return [*items(get(status, "initContainerStatuses")), *items(get(status, "containerStatuses"))]

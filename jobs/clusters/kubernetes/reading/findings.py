@@ -4,11 +4,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from common.text import nodes_listed
+from common.text import listed, nodes_listed
 from jobs.clusters import Inspected
 from jobs.core import storage_classes
 
 from ..api.objects import condition, get, items
+from ..build.manifests import MESH_VERSION
 from ..build.site import Site
 
 ACCOUNT = "kubectl apply -f deploy/account.yaml"
@@ -59,6 +60,12 @@ OPERATORS = {
     "leaderworkerset.x-k8s.io": "LeaderWorkerSet", "nvidia.com": "NVIDIA's GPU operator", "resource.k8s.io": "Dynamic Resource Allocation",
     "karpenter.sh": "Karpenter", "torchrun.ai": "the torchrun controller",
 }  # fmt: skip
+# What Muster makes for an operator, and in which version: build/manifests.py. Groups without an entry are only named.
+USED = {
+    "monarch.pytorch.org": ("MonarchMesh", MESH_VERSION.partition("/")[2], "mesh_launcher=MonarchMesh does not work")
+}
+MOST_GROUPS = 3  # whose kinds are read, one request each: those first of which Muster makes objects
+SHOWN_KINDS = 8
 # Labels that say that a node has GPUs, whether or not a device plug-in offers them.
 _GPU_LABELS = {
     "nvidia.com/gpu.present": "nvidia.com/gpu", "feature.node.kubernetes.io/pci-10de.present": "nvidia.com/gpu",
@@ -188,10 +195,47 @@ def of_storage(known: Mapping[str, str] | None) -> Inspected:
     return Inspected("storage", "note", words, remedy, PLATFORM)
 
 
-def of_groups(body: Mapping[str, Any]) -> Iterator[Inspected]:
-    """Yield the operators and schedulers that the cluster has, with the versions that it serves."""
+def operators(body: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return the versions that the server serves of the groups of operators and schedulers, its preferred one first."""
+    found: dict[str, list[str]] = {}
     for group in items(get(dict(body), "groups")):
-        name = str(get(group, "name"))
+        name, preferred = str(get(group, "name")), str(get(group, "preferredVersion", "version"))
         if name in OPERATORS:
             versions = [str(get(one, "version")) for one in items(get(group, "versions"))]
-            yield Inspected("operators", "ok", f"{OPERATORS[name]} ({name}: {', '.join(versions)})")
+            found[name] = sorted(versions, key=lambda one: one != preferred)
+    return found
+
+
+def to_read(groups: Mapping[str, list[str]]) -> dict[str, str]:
+    """Return the groups whose kinds are read, each with the version: the one that Muster uses, if it is served."""
+    chosen = [name for name in sorted(groups, key=lambda one: one not in USED) if groups[name]][:MOST_GROUPS]
+    return {
+        name: USED[name][1] if name in USED and USED[name][1] in groups[name] else groups[name][0] for name in chosen
+    }
+
+
+def kinds(body: Mapping[str, Any]) -> list[str]:
+    """Return the kinds of a group's version, of the answer to GET apis/GROUP/VERSION; not those of subresources."""
+    resources = items(get(dict(body), "resources"))
+    return sorted({str(get(one, "kind")) for one in resources if "/" not in str(get(one, "name"))})
+
+
+def of_operators(groups: Mapping[str, list[str]], served: Mapping[str, list[str]]) -> Iterator[Inspected]:
+    """Yield the operators and schedulers, with versions and kinds, and what Muster would make of them and is not served.
+
+    `served`: the kinds of the groups and versions of `to_read`, as far as they could be read.
+    """
+    for name, versions in groups.items():
+        has = f": {listed(served[name], SHOWN_KINDS)}" if served.get(name) else ""
+        yield Inspected("operators", "ok", f"{OPERATORS[name]} ({name}: {', '.join(versions)}){has}")
+        if name not in USED:
+            continue
+        kind, version, without = USED[name]
+        lacks = "" if version in versions else f"serves {', '.join(versions) or 'no version'} of {name}"
+        if not lacks and name in served and kind not in served[name]:
+            lacks = f"serves {', '.join(served[name]) or 'no kind'} in {name}/{version}"
+        if lacks:
+            words = f"the cluster {lacks}, and Muster uses {kind} of {name}/{version}: {without}"
+            yield Inspected(
+                "operators", "note", words, f"a release of {OPERATORS[name]} with {kind} {version}", PLATFORM
+            )

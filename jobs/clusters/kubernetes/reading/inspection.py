@@ -40,7 +40,8 @@ async def inspect(api: Api, site: Site, *, classes: Classes) -> list[Inspected]:
         found += findings.of_nodes(items(nodes.body.get("items")), site)
     found.append(findings.of_storage(known))
     if groups.is_good:
-        found += findings.of_groups(groups.body)
+        operators = findings.operators(groups.body)
+        found += findings.of_operators(operators, await _kinds(api, findings.to_read(operators)))
     return found
 
 
@@ -48,6 +49,12 @@ async def rights(api: Api, site: Site) -> list[Inspected]:
     """Return a line for each right that the account lacks in the site's namespace. Raises Unreachable."""
     theirs = {right: verbs for right, verbs in (await _lacking(api, site)).items() if not right.is_of_cluster}
     return list(findings.of_rights(theirs, site))
+
+
+async def _kinds(api: Api, versions: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return the kinds that the server serves of each group in this version, as far as it says so."""
+    answers = await asyncio.gather(*(_get(api, f"apis/{name}/{version}") for name, version in versions.items()))
+    return {name: findings.kinds(one.body) for name, one in zip(versions, answers, strict=True) if one.is_good}
 
 
 async def _lacking(api: Api, site: Site) -> dict[Right, tuple[str, ...]]:

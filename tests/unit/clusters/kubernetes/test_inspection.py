@@ -7,13 +7,17 @@ import pytest
 import yaml
 
 from jobs.clusters.kubernetes.reading.findings import (
+    MOST_GROUPS,
     RIGHTS,
+    kinds,
     missing,
-    of_groups,
     of_nodes,
+    of_operators,
     of_rights,
     of_storage,
     of_version,
+    operators,
+    to_read,
 )
 from tests.support.kube_site import site_of
 
@@ -113,10 +117,47 @@ def test_which_storage_several_nodes_can_mount(known, state, words):
     assert told([of_storage(known)]) == [(state, words)]
 
 
+def group(name: str, *versions: str) -> dict[str, Any]:
+    return {
+        "name": name, "versions": [{"version": one} for one in versions], "preferredVersion": {"version": versions[0]},
+    }  # fmt: skip
+
+
 def test_operators_are_known_by_their_groups():
-    groups = [
-        {"name": "apps", "versions": [{"version": "v1"}]},
-        {"name": "ray.io", "versions": [{"version": "v1"}, {"version": "v1alpha1"}]},
-    ]
-    assert told(of_groups({"groups": groups})) == [("ok", "KubeRay (ray.io: v1, v1alpha1)")]
-    assert told(of_groups({"groups": "odd"})) == []
+    groups = operators({"groups": [group("apps", "v1"), group("ray.io", "v1", "v1alpha1")]})
+    assert told(of_operators(groups, {})) == [("ok", "KubeRay (ray.io: v1, v1alpha1)")]
+    served = {
+        "ray.io": kinds(
+            {"resources": [{"name": "rayjobs", "kind": "RayJob"}, {"name": "rayjobs/status", "kind": "RayJob"}]}
+        )
+    }
+    assert told(of_operators(groups, served)) == [("ok", "KubeRay (ray.io: v1, v1alpha1): RayJob")]
+    assert operators({"groups": "odd"}) == {} and kinds({"resources": 7}) == []
+
+
+@pytest.mark.parametrize(
+    ("versions", "served", "words"),
+    [
+        (["v1alpha1"], ["MonarchMesh"], ""),
+        (["v1beta1", "v1alpha1"], ["MonarchMesh"], ""),
+        (["v1alpha1"], None, ""),  # it could not be read
+        (["v1beta1"], ["MonarchMesh"], "serves v1beta1 of monarch.pytorch.org"),
+        (["v1alpha1"], ["HostMesh"], "serves HostMesh in monarch.pytorch.org/v1alpha1"),
+        (["v1alpha1"], [], "serves no kind in monarch.pytorch.org/v1alpha1"),
+    ],
+)
+def test_an_operator_without_the_kind_or_version_that_muster_uses_is_named(versions, served, words):
+    name = "monarch.pytorch.org"
+    found = list(of_operators({name: versions}, {} if served is None else {name: served}))
+    assert found[0].state == "ok" and [one.state for one in found[1:]] == ["note"] * bool(words)
+    if words:
+        assert words in found[1].words and "Muster uses MonarchMesh of monarch.pytorch.org/v1alpha1" in found[1].words
+        assert "mesh_launcher" in found[1].words and found[1].who
+
+
+def test_few_groups_are_read_and_those_first_that_muster_uses():
+    groups = {name: ["v1"] for name in ("batch.volcano.sh", "jobset.x-k8s.io", "kueue.x-k8s.io", "ray.io")}
+    groups["monarch.pytorch.org"] = ["v1beta1", "v1alpha1"]
+    found = to_read(groups)
+    assert len(found) == MOST_GROUPS and next(iter(found)) == "monarch.pytorch.org"
+    assert found["monarch.pytorch.org"] == "v1alpha1", "the one that Muster uses, where it is served"

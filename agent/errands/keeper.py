@@ -19,7 +19,7 @@ import sys
 import time
 from typing import Any, Dict, List, Optional, Tuple
 
-from .output.mounted import look
+from ..output.mounted import look
 
 ASKED = "MUSTER_KEEP"
 RUN = re.compile(r"^[0-9]{1,18}(-[a-z0-9]{1,20})?\Z")
