@@ -113,7 +113,7 @@ def test_what_cannot_be_checked_is_refused_with_every_reason(people, cluster, on
     settings.CLUSTERS = {"local": {"BACKEND": "jobs.clusters.local.LocalCluster", "OPTIONS": {}}}
     with pytest.raises(InvalidInput, match="processes of one machine"):
         start(people)
-    with pytest.raises(InvalidInput, match="is not in CLUSTERS"):
+    with pytest.raises(InvalidInput, match="is no cluster of this installation"):
         cluster_checks.start(cluster="nowhere", by=people.admin)
     assert not ClusterCheck.objects.exists()
 
@@ -155,7 +155,7 @@ def test_a_cluster_that_is_not_configured_any_more_ends_its_checks(people, clust
     row = start(people)
     settings.CLUSTERS = {}
     drive(row)
-    assert row.removed_at and "is not in CLUSTERS" in row.findings[0]["words"]
+    assert row.removed_at and "is no cluster of this installation" in row.findings[0]["words"]
 
 
 def test_two_processes_do_not_work_on_one(people, cluster):

@@ -199,8 +199,8 @@ def test_a_form_that_is_refused_comes_back_as_it_was_sent_without_the_password(a
     answer = as_(people.admin).post("/new-cluster", {**sent, "more": "JOB_CLAIM: 7"})
     shown = answer.content.decode()
     assert (
-        "must be the name of a namespace" in shown
-        and "is not valid YAML" in shown
+        "Must be the name of a namespace" in shown
+        and "Is not valid YAML" in shown
         and "JOB_CLAIM must be text" in shown
     )
     assert not AddedCluster.objects.exists()
