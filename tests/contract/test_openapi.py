@@ -154,8 +154,15 @@ def test_valid_requests_are_answered_as_described(world, name):
     assert name in NEVER_TAKEN or any(status < 300 for status in seen), (name, sorted(set(seen)))
 
 
-# A random name and password never match a user, and no cluster of this world has nodes or pods.
-NEVER_TAKEN = {"POST /api/v1/login", "POST /api/v1/excluded-nodes", "POST /api/v1/clusters/{name}/pod-checks"}
+# A random name and password never match a user, and no cluster of this world has nodes or pods, or was added.
+NEVER_TAKEN = {
+    "POST /api/v1/login",
+    "POST /api/v1/excluded-nodes",
+    "POST /api/v1/clusters",
+    "PATCH /api/v1/clusters/{name}",
+    *(f"POST /api/v1/clusters/{{name}}/{what}" for what in ("pod-checks", "namespaces", "remove")),
+    "DELETE /api/v1/clusters/{name}/namespaces/{team}",
+}
 # Objects that must exist, or match each other, for an operation to succeed.
 AT = {
     "/workspaces/{id}": {"id": "code"},
@@ -174,6 +181,7 @@ AT = {
     "/excluded-nodes/{id}": {"id": "node"},
     **{f"/clusters/{{name}}{rest}": {"name": "cluster"} for rest in ("", "/check", "/remove", "/namespaces")},
     "/clusters/{name}/pod-checks": {"name": "cluster"},
+    "/clusters/{name}/namespaces/{team}": {"name": "cluster", "team": "team"},
     "/clusters/{name}/pod-checks/{id}": {"name": "cluster", "id": "check"},
     "/queues/{name}/versions": {"name": "queue"},
     "/volumes/{name}": {"name": "volume"},

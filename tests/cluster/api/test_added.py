@@ -1,7 +1,9 @@
 """A cluster that an administrator adds: asked first, sealed, used without a restart, and found when it is there twice."""
 
+import base64
 import json
 from ipaddress import ip_network
+from pathlib import Path
 
 import pytest
 import yaml
@@ -41,8 +43,18 @@ def options(place, **more):
     return {**named, **more}
 
 
+def document(place):
+    """The account's kubeconfig, with its authority in it instead of a path."""
+    found = yaml.safe_load(place.kubeconfig.read_text())
+    cluster = found["clusters"][0]["cluster"]
+    cluster["certificate-authority-data"] = base64.b64encode(
+        Path(cluster.pop("certificate-authority")).read_bytes()
+    ).decode()
+    return found
+
+
 def add(place, people, **given):
-    given = {"name": "h100", "options": options(place), "kubeconfig": place.kubeconfig.read_text(), **given}
+    given = {"name": "h100", "options": options(place), "kubeconfig": yaml.safe_dump(document(place)), **given}
     return cluster_entries.add(by=people.admin, **given)
 
 
@@ -54,7 +66,7 @@ def test_a_job_runs_on_it_at_once_and_goes_on_when_the_credentials_are_replaced(
     assert ("rights", "wrong") not in {(one.about, one.state) for one in found} and found[0].about == "version"
     before = clusters.get("h100")
     run_all(before)
-    cluster_entries.change(by=people.admin, row=row, version=1, kubeconfig=place.kubeconfig.read_text())
+    cluster_entries.change(by=people.admin, row=row, version=1, kubeconfig=yaml.safe_dump(document(place)))
     after = clusters.get("h100")
     assert after is not before
     ref = AttemptRef("7-abc", 1)
@@ -69,13 +81,13 @@ def test_a_second_entry_of_one_namespace_is_refused_however_it_is_reached(place,
     with pytest.raises(Conflict, match="cluster h100 is this cluster with the same namespace already"):
         add(place, people, name="again")
     # by another name of the same server, as from inside of the cluster: its keys tell
-    document = yaml.safe_load(place.kubeconfig.read_text())
-    document["clusters"][0]["cluster"]["server"] = document["clusters"][0]["cluster"]["server"].replace(
+    asked = document(place)
+    asked["clusters"][0]["cluster"]["server"] = asked["clusters"][0]["cluster"]["server"].replace(
         "127.0.0.1", "localhost"
     )
-    document["clusters"][0]["cluster"]["tls-server-name"] = "127.0.0.1"
+    asked["clusters"][0]["cluster"]["tls-server-name"] = "127.0.0.1"
     with pytest.raises(Conflict, match="cluster h100 is this cluster"):
-        add(place, people, name="again", kubeconfig=yaml.safe_dump(document))
+        add(place, people, name="again", kubeconfig=yaml.safe_dump(asked))
     settings.CLUSTERS = {
         **settings.CLUSTERS,
         "kept": {"BACKEND": entries.KUBERNETES, "OPTIONS": options(place, KUBECONFIG=str(place.kubeconfig))},
@@ -88,14 +100,14 @@ def test_a_second_entry_of_one_namespace_is_refused_however_it_is_reached(place,
 
 
 def test_what_does_not_lead_to_a_cluster_is_refused_in_its_words_and_not_stored(place, people, settings):
-    document = yaml.safe_load(place.kubeconfig.read_text())
-    document["users"][0]["user"]["token"] = "nobody"
+    asked = document(place)
+    asked["users"][0]["user"]["token"] = "nobody"
     with pytest.raises(InvalidInput, match="does not lead to a cluster: answers 401"):
-        add(place, people, kubeconfig=yaml.safe_dump(document))
-    document = yaml.safe_load(place.kubeconfig.read_text())
-    document["clusters"][0]["cluster"]["tls-server-name"] = "elsewhere.example"
+        add(place, people, kubeconfig=yaml.safe_dump(asked))
+    asked = document(place)
+    asked["clusters"][0]["cluster"]["tls-server-name"] = "elsewhere.example"
     with pytest.raises(InvalidInput, match=r"the certificate of .* is not accepted"):
-        add(place, people, kubeconfig=yaml.safe_dump(document))
+        add(place, people, kubeconfig=yaml.safe_dump(asked))
     settings.MUSTER_CLUSTER_NETWORKS = []
     with pytest.raises(
         InvalidInput, match=r"127.0.0.1 is not a public one; .* add its network to MUSTER_CLUSTER_NETWORKS"
