@@ -101,6 +101,8 @@ def _filled() -> dict:
     real["allowed"] = allowed.allow(team=team, by=root, cluster="local", kind="secret", name="train").pk
     real |= {"secret": "hub", "unused_secret": "unused"}
     real["node"] = excluded.exclude(cluster="local", name="node-1", reason="Xid 79", by=root).pk
+    seed.nodes(job, count=3)
+    real |= {"machine": "gpu-1"}
     real |= {"ended": ended.pk, "token": other.pk, "bot": bot.username, "code": code.pk, "path": "train.py"}
     return {"headers": {"Authorization": f"Bearer {text}"}, "real": real, "token": other.pk, "own": own.pk}
 
@@ -171,6 +173,8 @@ AT = {
     "/allowed/{id}": {"id": "allowed"},
     "/excluded-nodes/{id}": {"id": "node"},
     "/clusters/{name}/check": {"name": "cluster"},
+    "/clusters/{name}/nodes": {"name": "cluster"},
+    "/clusters/{name}/nodes/{node}": {"name": "cluster", "node": "machine"},
     "/queues/{name}/versions": {"name": "queue"},
     "/volumes/{name}": {"name": "volume"},
     "DELETE /api/v1/teams/{team}/volumes/{name}": {"name": "unused_volume"},
