@@ -12,7 +12,7 @@ from credentials import services as secrets
 from jobs.clusters import Inspected
 from jobs.models import ClusterCheck
 from queues import excluded
-from queues.models import AddedCluster, TeamNamespace
+from queues.models import AddedCluster, Queue, TeamNamespace
 from tests.browser.conftest import new_context
 from tests.browser.test_pages import live
 from tests.support import seed
@@ -65,6 +65,7 @@ def test_axe_finds_nothing(chromium, site, lab, people, team, width, theme):
     running.ranks.filter(rank=1).update(nan_series="loss", nan_step=12)  # a rank that needs a look
     seed.checkpoints(running, steps=range(100, 1200, 100))
     seed.nodes(running)
+    Queue.objects.filter(pk=running.queue_id).update(resource="gpu", gpus_per_node=8)
     seed.queued(lab)
     seed.webhook(team, job=failed)
     secrets.create(team=team, by=people.owner, name="hub", kind="env", values={"HF_TOKEN": "x", "WANDB_API_KEY": "y"})

@@ -103,6 +103,8 @@ def _filled() -> dict:
     real |= {"secret": "hub", "unused_secret": "unused"}
     real["node"] = excluded.exclude(cluster="local", name="node-1", reason="Xid 79", by=root).pk
     real["check"] = ClusterCheck.objects.create(cluster="local", image="x:1", asked_by=root).pk
+    seed.nodes(job, count=3)
+    real |= {"machine": "gpu-1"}
     real |= {"ended": ended.pk, "token": other.pk, "bot": bot.username, "code": code.pk, "path": "train.py"}
     return {"headers": {"Authorization": f"Bearer {text}"}, "real": real, "token": other.pk, "own": own.pk}
 
@@ -183,6 +185,8 @@ AT = {
     "/clusters/{name}/pod-checks": {"name": "cluster"},
     "/clusters/{name}/namespaces/{team}": {"name": "cluster", "team": "team"},
     "/clusters/{name}/pod-checks/{id}": {"name": "cluster", "id": "check"},
+    "/clusters/{name}/nodes": {"name": "cluster"},
+    "/clusters/{name}/nodes/{node}": {"name": "cluster", "node": "machine"},
     "/queues/{name}/versions": {"name": "queue"},
     "/volumes/{name}": {"name": "volume"},
     "DELETE /api/v1/teams/{team}/volumes/{name}": {"name": "unused_volume"},

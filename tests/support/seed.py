@@ -10,7 +10,6 @@ from accounts.models import Team
 from jobs.ingest import apply
 from jobs.models import Checkpoint, ClusterLook, ClusterNode, Delivery, Job, NodeHistory, Rank, Replica, Webhook
 from jobs.webhooks import sealing
-from queues.models import Queue
 from tests.support.builders import Lab, batch, identity, item, log_item
 
 STEPS = 120
@@ -81,7 +80,6 @@ def nodes(job: Job, *, count: int = 130) -> list[ClusterNode]:
         "gpu-3": {"silence": "Kubelet stopped posting node status.", "silent_since": now - timedelta(minutes=7)},
         "gpu-4": {"is_cordoned": True}, "gpu-5": {"troubles": ["DiskPressure"]}, "gpu-6": {"gpus": 4, "product": "L4"},
     }  # fmt: skip
-    Queue.objects.filter(pk=job.queue_id).update(resource="gpu", gpus_per_node=8)
     rows = ClusterNode.objects.bulk_create(
         ClusterNode(
             cluster=cluster, name=f"gpu-{number}", number=number, first_seen_at=now, changed_at=now, taints=["gpu=true:NoSchedule"],

@@ -1,5 +1,7 @@
 """A job of two roles in Postgres: rows and ranks of both, quota over both, whose end decides, and the rows of before."""
 
+from dataclasses import replace
+
 import pytest
 from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
@@ -90,7 +92,7 @@ def test_the_migration_fills_in_the_roles_of_existing_jobs(lab, nodes, least):
         migrate([("jobs", "0015_cancel_now")])
         migrate(newest)
         filled = Job.objects.get(pk=job.pk)
-        assert filled.role_views == job.role_views
+        assert filled.role_views == tuple(replace(one, slots=None) for one in job.role_views)
         assert filled.created_at <= timezone.now()
     finally:
         migrate(newest)
