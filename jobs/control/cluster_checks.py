@@ -19,34 +19,34 @@ from jobs.submission.cluster_checks import TASK
 
 log = logging.getLogger(__name__)
 MOST = 10  # checks in one turn
-NEXT_SECONDS = 2.0
+AFTER = timedelta(seconds=0.5)  # a check is due, the next turn comes
 PAUSE = timedelta(seconds=30)  # until the deletion of pods is tried again
 REMOVING = timedelta(hours=1)  # for which it is; they have ended by their deadline long before
 
 
 def go_on(*, now: datetime) -> int:
     """Go one step on with every check that is due. Return how many there were."""
-    count = 0
-    for row in cluster_checks.unfinished(now, most=MOST):
-        if cluster_checks.take(row, now=now):
-            _step(row, now)
-            count += 1
-    if count:  # a turn without any is not the one that goes on
-        doorbell.poke_now(TASK, after_seconds=NEXT_SECONDS)
-    return count
+    pauses = [_step(row, now) for row in cluster_checks.unfinished(now, most=MOST) if cluster_checks.take(row, now=now)]
+    if pauses:  # a turn without any is not the one that goes on
+        doorbell.poke_now(TASK, after_seconds=(min(pauses) + AFTER).total_seconds())
+    return len(pauses)
 
 
-def _step(row: ClusterCheck, now: datetime) -> None:
+def _step(row: ClusterCheck, now: datetime) -> timedelta:
+    """Go one step on. Return when the next one is due."""
+    pause = cluster_checks.pause_of(row, now=now)
     if row.ended_at is None:
         found = _ask(row, now)
         if found is not None:
             cluster_checks.end(row, found, now=now)
-        cluster_checks.release(row, now=now)
-        return
-    if _remove(row, now):
+            pause = cluster_checks.SOON
+    elif _remove(row, now):
         cluster_checks.removed(row, now=now)
+        return cluster_checks.SOON
     else:
-        cluster_checks.release(row, now=now, pause=PAUSE if now > row.ended_at + PAUSE else cluster_checks.SOON)
+        pause = PAUSE if now > row.ended_at + PAUSE else cluster_checks.SOON
+    cluster_checks.release(row, now=now, pause=pause)
+    return pause
 
 
 def _ask(row: ClusterCheck, now: datetime) -> list[Inspected] | None:

@@ -26,7 +26,10 @@ from . import pods
 
 TASK = "jobs.check_clusters"
 BUSY = timedelta(seconds=60)  # longer than the calls of one turn for one check
-SOON = timedelta(seconds=1.5)  # until the next step
+SOON, LATER = (
+    timedelta(seconds=1.5),
+    timedelta(seconds=10),
+)  # until the next step: of a new check, of one that pulls an image
 MOST_KEPT = 20  # of a cluster, the newest
 
 
@@ -86,7 +89,12 @@ def take(row: ClusterCheck, *, now: datetime) -> bool:
         return bool(free.update(due_at=now + BUSY))
 
 
-def release(row: ClusterCheck, *, now: datetime, pause: timedelta = SOON) -> None:
+def pause_of(row: ClusterCheck, *, now: datetime) -> timedelta:
+    """Return how long it is left alone between two steps: the longer, the older it is."""
+    return min(max(SOON, (now - row.asked_at) / 20), LATER)
+
+
+def release(row: ClusterCheck, *, now: datetime, pause: timedelta) -> None:
     with faultpoints.around("checks.write"):
         ClusterCheck.objects.filter(pk=row.pk).update(due_at=now + pause)
 

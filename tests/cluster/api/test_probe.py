@@ -113,6 +113,28 @@ def test_one_that_fails_says_why_at_once(place: NamespaceFixture):
     removed(cluster, place)
 
 
+def test_one_whose_status_gives_no_reason_has_that_of_its_newest_event(place: NamespaceFixture, clock):
+    """As where the network plug-in does not set up pods."""
+    cluster = place.cluster(clock=clock, IMAGE="rig/waits")
+    assert cluster.probe(ASKED, is_late=False) is None
+    until(lambda: place.pods()[FIRST]["spec"].get("nodeName"))
+    clock.advance(60)
+    assert cluster.probe(ASKED, is_late=False) is None, "it may be pulling its image"
+    about = {"kind": "Pod", "name": FIRST, "namespace": place.namespace}
+    said = {"reason": "FailedCreatePodSandBox", "type": "Warning", "message": "plugin type=x failed", "count": 3}
+    place.make(
+        "events",
+        {"metadata": {"name": "odd"}, "involvedObject": about, **said, "lastTimestamp": "2031-01-01T00:00:00Z"},
+    )
+    (one,) = cluster.probe(ASKED, is_late=False)
+    assert "FailedCreatePodSandBox: plugin type=x failed" in one.words and "get events" in one.remedy
+    pulls = {"reason": "Pulling", "type": "Normal", "message": "Pulling image", "lastTimestamp": "2031-01-01T00:00:01Z"}
+    place.make("events", {"metadata": {"name": "pulls"}, "involvedObject": about, **pulls})
+    assert cluster.probe(ASKED, is_late=False) is None, "by now it is"
+    assert "plugin type=x failed" in cluster.probe(ASKED, is_late=True)[0].words
+    removed(cluster, place)
+
+
 def test_a_quota_that_is_used_up_refuses_them(place: NamespaceFixture):
     place.make("resourcequotas", {"metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}})
     until(lambda: place.admin.get(place.path("resourcequotas", "none")).json().get("status", {}).get("hard"))

@@ -187,7 +187,7 @@ def test_a_process_that_dies_anywhere_is_made_up_for(people, cluster, monkeypatc
                 driver.go_on(now=timezone.now() + ahead)
         ahead += cluster_checks.BUSY + LATER
         driver.go_on(now=timezone.now() + ahead)
-        ahead += LATER
+        ahead += cluster_checks.LATER + LATER
         row.refresh_from_db()
         if row.removed_at:
             break
@@ -208,6 +208,16 @@ def test_a_web_process_that_dies_while_it_is_asked_leaves_all_or_nothing(people,
             with pytest.raises(KeyboardInterrupt):
                 start(people)
         assert ClusterCheck.objects.count() == AuditEntry.objects.filter(act="cluster.check").count() == left
+
+
+def test_a_check_that_takes_long_is_looked_at_less_often(people, cluster):
+    row, now = start(people), timezone.now()
+    pauses = [
+        cluster_checks.pause_of(row, now=row.asked_at + timedelta(seconds=age)).total_seconds() for age in (0, 60, 500)
+    ]
+    assert pauses == [1.5, 3.0, 10.0]
+    cluster.probes_answer = False
+    assert [driver.go_on(now=now + timedelta(seconds=age)) for age in (0, 1, 2, 100, 103, 106)] == [1, 0, 1, 1, 0, 1]
 
 
 def test_the_newest_are_kept(people, cluster, monkeypatch):

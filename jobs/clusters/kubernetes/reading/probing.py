@@ -108,9 +108,11 @@ class Probing:
         if get(status, "phase") == "Failed" or (is_over and not trouble):
             return replace(known, problem=problem or "it printed no answer")
         if is_late:
-            problem = problem or trouble or await self._event(pod) or "it does not start in time"
+            problem = problem or trouble or await self._warning(pod, is_late=True) or "it does not start in time"
             return replace(known, problem=problem)
         is_hopeless = self.now > _since(pod) + HOPELESS_SECONDS
+        if is_hopeless and not problem and get(status, "phase") == "Pending":
+            problem = await self._warning(pod)
         # An autoscaler may be making the node for which it waits.
         is_scaled = self.site.more_nodes and not node
         return replace(known, problem=problem) if is_hopeless and not is_scaled else known
@@ -124,10 +126,14 @@ class Probing:
             )
         return (printed(said.content), "") if said.is_good else (None, f"its log cannot be read: {said.words}")
 
-    async def _event(self, pod: Any) -> str:
-        """Return the newest warning about a pod whose status gives no reason."""
+    async def _warning(self, pod: Any, *, is_late: bool = False) -> str:
+        """Return what Events warn of, of a pod whose status gives no reason: a network that is not set up, a failed mount.
+
+        As long as the answer is not late, one that something else followed has passed: then the image is pulled.
+        """
         found = await raw_events.read(self.api, self.site.namespace, names=[text(get(pod, "metadata", "name"))])
-        return next((one.message for one in found.events if one.type == "Warning"), "")
+        events = found.events if is_late else found.events[:1]
+        return next((f"{one.reason}: {one.message}" for one in events if one.type == "Warning"), "")
 
     async def _there(self, wanted: Mapping[str, str]) -> dict[str, Any]:
         params = {"labelSelector": labels.selector(wanted)} if wanted else {"labelSelector": labels.CHECK}
