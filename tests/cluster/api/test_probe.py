@@ -25,15 +25,19 @@ def clock() -> Ahead:
     return Ahead()
 
 
-def with_logs(cluster, monkeypatch) -> list[str]:
-    """Answer for the kubelet, which no simulated node has; return the list to which each request is added."""
+def with_logs(cluster, monkeypatch, answers=ANSWERS) -> list[str]:
+    """Answer for the kubelet, which no simulated node has; return the list to which each request is added.
+
+    A pod that is not in `answers` has printed nothing of its own yet.
+    """
     asked, call = [], cluster.api.call
 
     async def answer(verb, path, **more):
         asked.append(f"{verb} {path}")
         if path.endswith("/log"):
             name = path.split("/")[-2]
-            return ApiAnswer(200, b"a warning of the image\n" + json.dumps(ANSWERS[name]).encode())
+            printed = json.dumps(answers[name]).encode() if name in answers else b""
+            return ApiAnswer(200, b"a warning of the image\n" + printed)
         return await call(verb, path, **more)
 
     monkeypatch.setattr(cluster.api, "call", answer)
@@ -52,7 +56,8 @@ def removed(cluster, place: NamespaceFixture) -> None:
 def test_two_pods_are_made_one_after_the_other_and_deleted(place: NamespaceFixture, monkeypatch):
     cluster = place.cluster()
     assert isinstance(cluster, Probes)
-    asked = with_logs(cluster, monkeypatch)
+    answers = {FIRST: ANSWERS[FIRST]}
+    asked = with_logs(cluster, monkeypatch, answers)
     assert cluster.probe(ASKED, is_late=False) is None
     assert list(place.pods()) == [FIRST]
     running(place, FIRST)
@@ -62,6 +67,8 @@ def test_two_pods_are_made_one_after_the_other_and_deleted(place: NamespaceFixtu
     assert told["peer"] == first["status"]["podIP"], "the second is told where the first listens"
     assert cluster.probe(ASKED, is_late=False) is None, "as long as the second has not answered"
     running(place, SECOND)
+    assert cluster.probe(ASKED, is_late=False) is None, "it runs and has not printed its answer"
+    answers[SECOND] = ANSWERS[SECOND]
     found = cluster.probe(ASKED, is_late=False)
     assert {one.about for one in found} == {"pods", "names", "control plane", "network", "image"}
     assert {one.state for one in found} == {"ok"}
