@@ -151,6 +151,7 @@ WORDS: dict[str, str] = {
     AuditAction.CLUSTER_ADDED: "added cluster",
     AuditAction.CLUSTER_CHANGED: "changed cluster",
     AuditAction.CLUSTER_REMOVED: "removed cluster",
+    AuditAction.CLUSTER_CHECKED: "began a check by pods of cluster",
     AuditAction.NAMESPACE_BOUND: "gave a namespace to team",
     AuditAction.NAMESPACE_RELEASED: "took its namespace from team",
 }
