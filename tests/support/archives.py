@@ -16,6 +16,7 @@ LOAD_AT = "0019_gpu_state"  # the last migration of a release before
 NEWER = (
     "jobs_attempt",
     "jobs_checkpoint",
+    "jobs_clustercheck",
     "jobs_clusterlook",
     "jobs_clusternode",
     "jobs_delivery",

@@ -1,7 +1,7 @@
 """List all nodes, and where the account may, the pods of all namespaces: what others hold of the nodes' devices.
 
-Both rights are optional (docs/kubernetes.md). A refusal to list pods is remembered for some minutes, so that a cluster
-without the right is not asked each minute.
+Both rights are optional (docs/kubernetes.md). Whether pods may be listed is asked first, every few minutes, so that a
+cluster without the right logs no refusal each minute.
 """
 
 from collections import Counter
@@ -16,11 +16,13 @@ from jobs.core.node_seen import NodeSeen
 from ..api.answers import ApiAnswer, need
 from ..api.client import Api
 from ..api.decode import read_list
+from ..api.objects import get
 from ..build.site import Site
 from ..facts.nodes import held_by_others, read_seen
 
 SECONDS = 10.0  # each request
-REFUSED_SECONDS = 300.0
+ASKED_SECONDS = 300.0
+REVIEWS = "apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 PAGE, MOST_PAGES = 1000, 50  # pods of one request; with more of them what others hold is not known
 LIVE = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 
@@ -31,7 +33,7 @@ class NodeList:
     def __init__(self, api: Api, site: Site, *, clock: Callable[[], float]):
         self._api, self._clock = api, clock
         self._known = frozenset(site.devices.values())
-        self._refused_at = 0.0
+        self._may_list, self._asked_at = False, 0.0
 
     async def read(self, ours: Collection[str]) -> list[NodeSeen] | None:
         """Return the nodes, None without the right to see them. `ours`: namespaces that Muster uses. Raises Unreachable."""
@@ -45,21 +47,30 @@ class NodeList:
 
     async def _others(self, ours: Collection[str]) -> Counter[str] | None:
         """Return what pods of others hold, by node; None where that is not known."""
-        if self._clock() < self._refused_at + REFUSED_SECONDS:
+        if not await self._may_list_pods():
             return None
         found, following = Counter[str](), ""
         for _ in range(MOST_PAGES):
             more = {"continue": following} if following else {}
             answer = await self._get("pods", fieldSelector=LIVE, limit=str(PAGE), **more)
-            if answer.status == 403:
-                self._refused_at = self._clock()
             if not answer.is_good:
+                self._may_list = self._may_list and answer.status != 403
                 return None
             pods, following = _page(answer)
             found += held_by_others(pods, known=self._known, ours=ours)
             if not following:
                 return found
         return None
+
+    async def _may_list_pods(self) -> bool:
+        """Ask the server about the account's own right; what it said last holds for some minutes."""
+        if self._clock() >= self._asked_at + ASKED_SECONDS:
+            body = {"spec": {"resourceAttributes": {"resource": "pods", "verb": "list"}}}
+            with faultpoints.around("nodes.list"):
+                answer = await self._api.call("POST", REVIEWS, body=body, seconds=SECONDS)
+            self._may_list = bool(answer.is_good and get(dict(answer.body), "status", "allowed"))
+            self._asked_at = self._clock()
+        return self._may_list
 
     async def _get(self, kind: str, **params: str) -> ApiAnswer:
         with faultpoints.around("nodes.list"):
