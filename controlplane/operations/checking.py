@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from django.conf import settings
 from django.core import checks
 from django.core.files.storage import Storage, default_storage
+from django.db import DatabaseError
 from django.http.request import validate_host
 from redis import Redis
 from redis.exceptions import RedisError
@@ -227,10 +228,18 @@ def _attempts(alias: str) -> int:
             time.sleep(0.2)
 
 
+def _names() -> list[str]:
+    """Return the clusters; those of the setting alone where the database is not ready, which is told elsewhere."""
+    try:
+        return clusters.names()
+    except DatabaseError:
+        return list(settings.CLUSTERS)
+
+
 def _clusters() -> Iterator[Finding]:
-    if not clusters.names():
+    if not _names():
         yield Finding("cluster", "none, so no job can run", "MUSTER_CLUSTERS (docs/kubernetes.md)")
-    for alias in clusters.names():
+    for alias in _names():
         try:
             attempts = _attempts(alias)
         except ClusterError as error:

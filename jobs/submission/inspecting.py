@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
+from django.db import DatabaseError
+
 from common.errors import ClusterError
 from common.text import listed
 from jobs import clusters
@@ -35,7 +37,10 @@ def described(alias: str) -> dict[str, Any]:
 
 def _of_teams(alias: str, cluster: Inspects) -> Iterator[Inspected]:
     """Yield what Muster may not do in namespaces that belong to teams; of many only in some, so that a check stays quick."""
-    rows = namespaces.bound(alias)
+    try:
+        rows = namespaces.bound(alias)
+    except DatabaseError:  # such as one without tables yet, which `muster-server check` tells
+        rows = []
     for row in rows[:MOST_NAMESPACES]:
         yield from (one for one in cluster.inspect_rights(row.namespace) if one.state != "ok")
     if left := rows[MOST_NAMESPACES:]:

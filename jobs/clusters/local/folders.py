@@ -1,5 +1,6 @@
 """What outlasts jobs on a local cluster: volumes of teams as folders, and the checkpoints of earlier jobs."""
 
+from collections.abc import Collection
 from pathlib import Path
 
 from common import faultpoints
@@ -11,6 +12,9 @@ class Folders:
     """The part of the local adapter that keeps them (`jobs.clusters.Claims`). A folder has no size of its own."""
 
     root: Path
+
+    def claims_of_options(self, team: str) -> Collection[str]:
+        return ()  # nothing of its setting names volumes
 
     def see_claim(self, claim: Claim) -> ClaimSeen:
         return ClaimSeen("bound" if (self.root / "volumes" / claim.team / claim.volume).is_dir() else "")
