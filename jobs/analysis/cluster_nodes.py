@@ -7,14 +7,13 @@ each of them.
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
 from django.db import connection
 from django.db.models import Q
-from django.utils import timezone
 
 from accounts.models import User
 from accounts.permissions import is_platform_admin
@@ -30,7 +29,10 @@ from queues.readable import readable_clusters
 
 from . import suspects
 
-_HELD = sql.load("jobs/sql/held_on_nodes.sql")
+_OF_ALL = sql.load("jobs/sql/held_on_nodes.sql", job="0::bigint", within="")
+_OF_SOME = sql.load("jobs/sql/held_on_nodes.sql", job="t.job", within="AND r.node = ANY(%(nodes)s::text[])")
+# What a page reads of all nodes; the rest is for those that it shows alone.
+_OF_EACH = ("number", "name", "gpus", "product", "silence", "silent_since", "is_cordoned", "others", "troubles")
 BY_NUMBER = "~"  # what the number of a node begins with in an address; no name of a node contains it
 FAILURES_SINCE = timedelta(days=30)
 _PARTS = re.compile(r"(\d+)")
@@ -74,26 +76,44 @@ def look(cluster: str) -> ClusterLook | None:
     return ClusterLook.objects.filter(pk=cluster).first()
 
 
-def facts(cluster: str, *, now: datetime | None = None, rows: Iterable[ClusterNode] | None = None) -> list[NodeFacts]:
-    """Return the nodes that are there, by name, or these rows in their order, with all that is known of each."""
-    now = now or timezone.now()
-    found = list(ClusterNode.objects.filter(cluster=cluster, gone_at=None)) if rows is None else list(rows)
-    names = None if rows is None else [row.name for row in found]
-    held, out = held_on(cluster, now=now, names=names), set(excluded.names(cluster))
-    blamed = {one.name: one.jobs for one in suspects.suspects(now, clusters=[cluster])}
-    known = [
-        _facts(row, held.get(row.name, ()), is_excluded=row.name in out, failed=blamed.get(row.name, 0))
-        for row in found
-    ]
-    return known if rows is not None else sorted(known, key=lambda one: _natural(one.name))
+def facts(cluster: str, *, now: datetime) -> list[NodeFacts]:
+    """Return the nodes that are there, by name. What jobs hold of each is one sum; `with_jobs` says it for some of them."""
+    rows = ClusterNode.objects.filter(cluster=cluster, gone_at=None).order_by().values_list(*_OF_EACH)
+    held, (out, blamed) = held_on(cluster, now=now), _judged(cluster, now=now)
+    found = [
+        NodeFacts(
+            number, name, gpus, product, silence, silent_since, is_cordoned, name in out, failed_jobs=blamed.get(name, 0),
+            others=others, troubles=tuple(troubles), held=tuple(held.get(name, ())),
+        )
+        for number, name, gpus, product, silence, silent_since, is_cordoned, others, troubles in rows
+    ]  # fmt: skip
+    return sorted(found, key=lambda one: _natural(one.name))
 
 
-def _facts(row: ClusterNode, held: Iterable[Held], *, is_excluded: bool, failed: int) -> NodeFacts:
-    return NodeFacts(
-        row.number, row.name, row.gpus, row.product, row.silence, row.silent_since, row.is_cordoned, is_excluded,
-        is_gone=row.gone_at is not None, failed_jobs=failed, others=row.others, troubles=tuple(row.troubles),
-        taints=tuple(row.taints), levels=tuple(sorted(row.levels.items())), held=tuple(held),
-    )  # fmt: skip
+def with_jobs(cluster: str, nodes: Iterable[NodeFacts], *, now: datetime) -> list[NodeFacts]:
+    """Return these nodes with what each job holds of them."""
+    found = list(nodes)
+    held = held_on(cluster, now=now, names=[one.name for one in found])
+    return [replace(one, held=tuple(held.get(one.name, ()))) for one in found]
+
+
+def of_rows(cluster: str, rows: Iterable[ClusterNode], *, now: datetime) -> list[NodeFacts]:
+    """Return all that is known of these nodes, in their order."""
+    out, blamed = _judged(cluster, now=now)
+    found = [
+        NodeFacts(
+            row.number, row.name, row.gpus, row.product, row.silence, row.silent_since, row.is_cordoned, row.name in out,
+            is_gone=row.gone_at is not None, failed_jobs=blamed.get(row.name, 0), others=row.others,
+            troubles=tuple(row.troubles), taints=tuple(row.taints), levels=tuple(sorted(row.levels.items())),
+        )
+        for row in rows
+    ]  # fmt: skip
+    return with_jobs(cluster, found, now=now)
+
+
+def _judged(cluster: str, *, now: datetime) -> tuple[set[str], dict[str, int]]:
+    """Return the nodes that are excluded, and how many jobs those failed that are suspect."""
+    return set(excluded.names(cluster)), {one.name: one.jobs for one in suspects.suspects(now, clusters=[cluster])}
 
 
 def _natural(name: str) -> list[Any]:
@@ -102,37 +122,53 @@ def _natural(name: str) -> list[Any]:
 
 
 def held_on(cluster: str, *, now: datetime, names: list[str] | None = None) -> Mapping[str, list[Held]]:
-    """Return what Muster's pods hold, by node and in the order of jobs; of the named nodes only, if they are given."""
+    """Return what Muster's pods hold, by node: of the named ones each job, in order; of all nodes the sum of their jobs."""
     given: dict[str, Any] = {
         "cluster": cluster, "phases": sorted(ON_CLUSTER), "nodes": names, "still": now - IDLE_AFTER, "heard": now - SILENT,
     }  # fmt: skip
     found: dict[str, list[Held]] = defaultdict(list)
     with connection.cursor() as cursor:
-        cursor.execute(_HELD, given)
-        for node, job, slots, replicas, idle, broken in sorted(cursor.fetchall()):
-            found[node].append(Held(job, slots, replicas, idle, broken))
+        if names is None:
+            cursor.execute(_OF_ALL, given)
+        else:
+            cursor.execute(_OF_SOME, given)
+        for node, *held in sorted(cursor.fetchall()):
+            found[node].append(Held(*held))
     return found
+
+
+@dataclass(frozen=True)
+class JobName:
+    """What is said of a job beside a node."""
+
+    pk: int
+    name: str
+    team: str
+
+    @property
+    def url(self) -> str:
+        return f"/jobs/{self.pk}"
 
 
 @dataclass(frozen=True)
 class JobOnNode:
     """What a job holds of a node. `job` is None for all those that the reader may not see."""
 
-    job: Job | None
+    job: JobName | None
     slots: int
     replicas: int = 1
     idle: int = 0
     broken: int = 0
 
 
-def readable_jobs(user: User, nodes: Iterable[NodeFacts]) -> Mapping[int, Job]:
+def readable_jobs(user: User, nodes: Iterable[NodeFacts]) -> Mapping[int, JobName]:
     """Return those jobs on these nodes that somebody may see, by id."""
     ids = {one.job for node in nodes for one in node.held}
-    found = Job.objects.readable_by(user).filter(pk__in=ids).select_related("team")
-    return {job.pk: job for job in found.only("id", "name", "phase", "team__name")}
+    found = Job.objects.readable_by(user).filter(pk__in=ids).order_by()
+    return {pk: JobName(pk, name, team) for pk, name, team in found.values_list("pk", "name", "team__name")}
 
 
-def jobs_on(facts: NodeFacts, jobs: Mapping[int, Job]) -> list[JobOnNode]:
+def jobs_on(facts: NodeFacts, jobs: Mapping[int, JobName]) -> list[JobOnNode]:
     """Return what each of these jobs holds of a node; all others together are the last one."""
     mine = [
         JobOnNode(jobs[one.job], one.slots, one.replicas, one.idle, one.broken) for one in facts.held if one.job in jobs

@@ -130,7 +130,7 @@ class ClusterNodeView(APIView):
 
 def _described(user: User, cluster: str, rows: list[ClusterNode]) -> list[dict[str, Any]]:
     """Return nodes as somebody may see them."""
-    facts = cluster_nodes.facts(cluster, rows=rows)
+    facts = cluster_nodes.of_rows(cluster, rows, now=timezone.now())
     jobs, with_names = cluster_nodes.readable_jobs(user, facts), cluster_nodes.shows_names(user)
     return [
         {
@@ -155,7 +155,7 @@ def _in_numbers(one: NodeFacts) -> dict[str, Any]:
 def _holding(one: cluster_nodes.JobOnNode) -> dict[str, Any]:
     whose: dict[str, Any] = {"job": None, "job_name": None, "team": None}
     if one.job is not None:
-        whose = {"job": one.job.pk, "job_name": one.job.name, "team": one.job.team.name}
+        whose = {"job": one.job.pk, "job_name": one.job.name, "team": one.job.team}
     return {**whose, "gpus": one.slots, "replicas": one.replicas, "idle": one.idle, "broken": one.broken}
 
 

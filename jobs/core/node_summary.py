@@ -7,6 +7,7 @@ hold it.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 
 
 @dataclass(frozen=True)
@@ -44,34 +45,34 @@ class NodeFacts:
     levels: tuple[tuple[str, str], ...] = ()  # of the topology that queues' templates name: label and value
     held: tuple[Held, ...] = ()
 
-    @property
+    @cached_property
     def slots(self) -> int:
         """How many GPUs Muster's pods hold, which may be more than it offers by now."""
         return sum(one.slots for one in self.held)
 
-    @property
+    @cached_property
     def idle(self) -> int:
         return sum(one.idle for one in self.held)
 
-    @property
+    @cached_property
     def broken(self) -> int:
         return sum(one.broken for one in self.held)
 
-    @property
+    @cached_property
     def takes_pods(self) -> bool:
         """Whether new pods of Muster may run there, as far as the node's own state says it; taints depend on the job."""
         return not (self.silence or self.is_cordoned or self.is_excluded or self.is_gone)
 
-    @property
+    @cached_property
     def rest(self) -> int:
         """How many GPUs nobody holds, whether or not pods may use them now."""
         return max(0, self.gpus - self.slots - (self.others or 0))
 
-    @property
+    @cached_property
     def free(self) -> int:
         return self.rest if self.takes_pods else 0
 
-    @property
+    @cached_property
     def exceptions(self) -> tuple[tuple[str, str], ...]:
         """What is wrong or unusual, as (tone, words), the worst first."""
         found = [

@@ -4,7 +4,7 @@ from common.db.migration_operations import AddField, AddIndexConcurrently
 
 
 class Migration(migrations.Migration):
-    """Since when a rank's GPU is idle, and which replicas ran on a node."""
+    """Since when a rank's GPU is idle, which replicas ran on a node, and which still do."""
 
     atomic = False  # the index is built beside those who write
 
@@ -20,6 +20,16 @@ class Migration(migrations.Migration):
             "replica",
             models.Index(
                 condition=models.Q(("node", ""), _negated=True), fields=["node", "-id"], name="replica_by_node"
+            ),
+        ),
+        AddIndexConcurrently(
+            "replica",
+            models.Index(
+                condition=models.Q(
+                    models.Q(("node", ""), _negated=True), ("ended_at__isnull", True), ("closed_at__isnull", True)
+                ),
+                fields=["node"],
+                name="replica_live_by_node",
             ),
         ),
     ]

@@ -83,6 +83,11 @@ class Replica(models.Model):
             models.Index("job", condition=Q(unjudged_at__isnull=False), name="replica_unjudged"),
             models.Index(fields=["launch"], condition=Q(launch__isnull=False), name="replica_by_launch"),
             models.Index(fields=["node", "-id"], condition=~Q(node=""), name="replica_by_node"),
+            models.Index(
+                fields=["node"],
+                condition=~Q(node="") & Q(ended_at__isnull=True) & Q(closed_at__isnull=True),
+                name="replica_live_by_node",
+            ),
         ]
 
     def silent_for(self, now: datetime) -> timedelta | None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpResponse
+from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
@@ -19,11 +20,11 @@ from accounts.models import User
 from accounts.permissions import is_platform_admin, readable_teams
 from jobs import clusters
 from jobs.analysis import cluster_nodes
-from jobs.analysis.cluster_nodes import JobOnNode
+from jobs.analysis.cluster_nodes import JobName, JobOnNode
 from jobs.core import node_summary
 from jobs.core.node_summary import NodeFacts
 from jobs.core.silence import IDLE_AFTER
-from jobs.models import AttemptFailure, ClusterLook, Job, Replica
+from jobs.models import AttemptFailure, ClusterLook, Replica
 from queues.models import ExcludedNode
 from queues.readable import readable_queues
 
@@ -59,7 +60,7 @@ class NodeRow:
     """One node as somebody may see it."""
 
     facts: NodeFacts
-    key: str
+    url: str
     name: str
     jobs: list[JobOnNode] = field(default_factory=list)
 
@@ -125,7 +126,7 @@ def _blocks(facts: NodeFacts, jobs: Iterable[JobOnNode]) -> list[Block]:
 
 
 def section(request: HtmxRequest, name: str) -> Context:
-    """Return what the nodes of a cluster are shown with: eight queries, and three for its queues."""
+    """Return what the nodes of a cluster are shown with: nine queries, and three for its queues."""
     user, now = request.user, timezone.now()
     with_names = cluster_nodes.shows_names(user)
     facts = cluster_nodes.facts(name, now=now)
@@ -137,18 +138,20 @@ def section(request: HtmxRequest, name: str) -> Context:
     part = chosen[(page - 1) * NODES_SHOWN : page * NODES_SHOWN]
     wrong = [one for one in facts if one.exceptions]
     shown = wrong[:EXCEPTIONS_SHOWN] if not (text or only) and page == 1 else []
-    jobs, look = cluster_nodes.readable_jobs(user, [*part, *shown]), cluster_nodes.look(name)
+    part = cluster_nodes.with_jobs(name, part, now=now)
+    jobs, look = cluster_nodes.readable_jobs(user, part), cluster_nodes.look(name)
+    queues = list(readable_queues(user).filter(cluster=name).order_by("team__name", "name")[:QUEUES_SHOWN])
     return {
         "summary": node_summary.summary(facts),
         "look": look,
         "says": _says(name, look, user),
-        "exceptions": [row(one, jobs, with_names=with_names) for one in shown],
+        "exceptions": [row(name, one, {}, with_names=with_names) for one in shown],
         "more_exceptions": len(wrong) - len(shown) if shown else 0,
-        "rows": [row(one, jobs, with_names=with_names) for one in part],
+        "rows": [row(name, one, jobs, with_names=with_names) for one in part],
         "count": len(chosen), "page": page, "first": (page - 1) * NODES_SHOWN + 1, "last": (page - 1) * NODES_SHOWN + len(part),
         "before": page - 1 if page > 1 else None, "after": page + 1 if page * NODES_SHOWN < len(chosen) else None,
         "q": text, "only": only, "choices": ONLY, "idle_minutes": int(IDLE_AFTER.total_seconds() // 60),
-        "queues": usages(list(readable_queues(user).filter(cluster=name).order_by("team__name", "name")[:QUEUES_SHOWN])),
+        "queues": usages(queues, with_holders=False),
     }  # fmt: skip
 
 
@@ -172,9 +175,16 @@ def _says(name: str, look: ClusterLook | None, user: User) -> str:
     return "Its nodes are shown as they were: nothing looks at them now." if is_old else ""
 
 
-def row(facts: NodeFacts, jobs: Mapping[int, Job], *, with_names: bool) -> NodeRow:
+def row(cluster: str, facts: NodeFacts, jobs: Mapping[int, JobName], *, with_names: bool) -> NodeRow:
+    """Return a node as it is shown. A key needs no quoting (`cluster_nodes.key`), and `reverse` for each would cost a third of a page."""
     key = cluster_nodes.key(facts, with_names=with_names)
-    return NodeRow(facts, key, cluster_nodes.shown(facts, with_names=with_names), cluster_nodes.jobs_on(facts, jobs))
+    name = cluster_nodes.shown(facts, with_names=with_names)
+    return NodeRow(facts, f"{_prefix(cluster)}{key}", name, cluster_nodes.jobs_on(facts, jobs))
+
+
+@lru_cache(64)
+def _prefix(cluster: str) -> str:
+    return reverse("cluster-node", args=[cluster, "x"]).removesuffix("x")
 
 
 @login_required
@@ -186,8 +196,8 @@ def node(request: HtmxRequest, name: str, node: str) -> HttpResponse:
     found = cluster_nodes.find(name, node, with_names=with_names) if cluster_nodes.may_see(user, name) else None
     if found is None:
         raise Http404
-    (facts,) = cluster_nodes.facts(name, now=now, rows=[found])
-    shown = row(facts, cluster_nodes.readable_jobs(user, [facts]), with_names=with_names)
+    (facts,) = cluster_nodes.of_rows(name, [found], now=now)
+    shown = row(name, facts, cluster_nodes.readable_jobs(user, [facts]), with_names=with_names)
     failures = cluster_nodes.failures(found, now=now, most=FAILURES_SHOWN)
     is_admin, teams = is_platform_admin(user), readable_teams(user)
     context: Context = {
