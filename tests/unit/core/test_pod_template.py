@@ -44,8 +44,8 @@ def test_a_whole_document_is_taken_as_it_is_written():
 @pytest.mark.parametrize(
     ("document", "field", "words"),
     [
-        ("text", "template", "must map parts to values; known are node, shm_per_gpu, storage, topology, locked, pods"),
-        ({"nodes": {"cpus": 1}}, "nodes", "is not known; known are node, shm_per_gpu, storage, topology, locked, pods"),
+        ("text", "template", "must map parts to values; known are node, shm_per_gpu, storage, topology, egress, locked, pods"),
+        ({"nodes": {"cpus": 1}}, "nodes", "is not known; known are node, shm_per_gpu, storage, topology, egress, locked, pods"),
         ({"node": {"memory": "512GB"}}, "node.memory", "is not understood; write 512Gi"),
         ({"node": {"cpus": float("nan")}}, "node.cpus", "is not understood; use a Kubernetes quantity such as 8 or 500m"),
         ({"node": {"cpus": -1}}, "node.cpus", "is not understood; use a Kubernetes quantity such as 8 or 500m"),
