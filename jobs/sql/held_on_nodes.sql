@@ -23,10 +23,12 @@ WITH live AS (
 ), takes AS MATERIALIZED (
     -- Materialized: inlined, the slots would be computed once for each place that names them.
     -- Releases before `slots` stored a role without it: of a job with one role it is a share of the whole.
-    SELECT l.id, l.node, l.job, l.last_batch_at, CASE WHEN l.roles IS NULL THEN l.slots / l.nodes ELSE (
-        SELECT COALESCE((one.role->>'slots')::int, CASE WHEN jsonb_array_length(l.roles) = 1
-            THEN l.slots / GREATEST(1, (one.role->>'replicas')::int) ELSE (one.role->>'processes')::int END)
-        FROM jsonb_array_elements(l.roles) AS one(role) WHERE one.role->>'name' = l.role LIMIT 1) END AS slots
+    SELECT l.id, l.node, l.job, l.last_batch_at, CASE
+        WHEN l.roles IS NULL THEN l.slots / l.nodes
+        WHEN jsonb_array_length(l.roles) = 1 THEN
+            COALESCE((l.roles->0->>'slots')::int, l.slots / GREATEST(1, (l.roles->0->>'replicas')::int))
+        ELSE (SELECT COALESCE((one.role->>'slots')::int, (one.role->>'processes')::int)
+            FROM jsonb_array_elements(l.roles) AS one(role) WHERE one.role->>'name' = l.role LIMIT 1) END AS slots
     FROM live l
 )
 SELECT t.node, {job} AS job, sum(t.slots)::int, count(*)::int, sum(LEAST(k.idle, t.slots))::int, sum(LEAST(k.broken, t.slots))::int
