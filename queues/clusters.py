@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
 from django.db import DatabaseError
@@ -17,7 +17,8 @@ from django.db import DatabaseError
 from common.encryption import InvalidToken, fernet
 from common.errors import Unreachable
 
-from .models import AddedCluster
+if TYPE_CHECKING:
+    from .models import AddedCluster
 
 KUBERNETES = "jobs.clusters.kubernetes.KubernetesCluster"
 FRESH_SECONDS = 2.0
@@ -79,6 +80,8 @@ class _Added:
 
     def get(self, *, at_once: bool = False) -> Mapping[str, Entry]:
         """Return them by name. Without an answer from the database they are what they were."""
+        from .models import AddedCluster  # not above: adapters can be used without Django's applications
+
         with self._lock:
             if at_once or time.monotonic() > self._read_at + FRESH_SECONDS:
                 try:
@@ -94,7 +97,7 @@ class _Added:
             self._entries, self._read_at = {}, float("-inf")
 
 
-def _entry(row: AddedCluster) -> Entry:
+def _entry(row: "AddedCluster") -> Entry:
     return Entry(
         row.name, KUBERNETES, row.options, edition=f"{row.pk}.{row.version}", sealed=row.sealed, server=row.server
     )
