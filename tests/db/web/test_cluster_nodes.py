@@ -234,6 +234,9 @@ def test_a_token_that_only_reads_is_enough_for_who_may_submit(client, people, gp
     _, text = Token.issue(people.owner, "test", scope="read")
     answer = client.get("/api/v1/clusters/local/nodes", headers={"Authorization": f"Bearer {text}"})
     assert answer.status_code == 200 and len(answer.json()["results"]) == 3
+    _, text = Token.issue(people.admin, "test", team=Team.objects.get(name="vision"))
+    elsewhere = client.get("/api/v1/clusters/local/nodes", headers={"Authorization": f"Bearer {text}"})
+    assert elsewhere.status_code == 404, "that team has no queue there"
     _, text = Token.issue(people.viewer, "test", scope="manage")
     assert client.get("/api/v1/clusters/local/nodes", headers={"Authorization": f"Bearer {text}"}).status_code == 404
 
