@@ -237,9 +237,10 @@ def _names() -> list[str]:
 
 
 def _clusters() -> Iterator[Finding]:
-    if not _names():
+    known = _names()
+    if not known:
         yield Finding("cluster", "none, so no job can run", "MUSTER_CLUSTERS (docs/kubernetes.md)")
-    for alias in _names():
+    for alias in known:
         try:
             attempts = _attempts(alias)
         except ClusterError as error:

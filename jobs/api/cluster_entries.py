@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from django.http import Http404
 from django.shortcuts import get_object_or_404
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
@@ -18,7 +17,7 @@ from jobs import clusters
 from jobs.submission import cluster_entries, inspecting
 from queues.models import AddedCluster
 
-from .clusters import ClusterSerializer, ClustersView
+from .clusters import ClusterSerializer, ClustersView, need_cluster
 from .params import user_of
 
 
@@ -65,9 +64,7 @@ class ClustersAndNewView(ClustersView):
 class ClusterView(APIView):
     @extend_schema(operation_id="clusters_retrieve", responses=ClusterSerializer)
     def get(self, request: Request, name: str) -> Response:
-        require_platform_admin(user_of(request), "see the clusters")
-        if not clusters.is_known(name):
-            raise Http404
+        need_cluster(request, name, "see the clusters")
         return Response(ClusterSerializer(inspecting.described(name)).data)
 
     @extend_schema(operation_id="clusters_update", request=ChangedCluster, responses=ClusterSerializer)

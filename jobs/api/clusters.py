@@ -10,7 +10,6 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from accounts.models import User
 from accounts.permissions import require_platform_admin
 from accounts.serializers import Sent
 from common.errors import InvalidInput, Problem
@@ -95,7 +94,7 @@ class ClusterCheckView(APIView):
 
     @extend_schema(operation_id="clusters_check", responses=listed(InspectedSerializer))
     def get(self, request: Request, name: str) -> Response:
-        _checking(user_of(request), name)
+        need_cluster(request, name, "check clusters")
         return Response({"results": InspectedSerializer(inspecting.inspect(name), many=True).data, "next": None})
 
 
@@ -109,7 +108,7 @@ class PodChecksView(APIView):
     )
     def post(self, request: Request, name: str) -> Response:
         """Begin one, or return the one that is running for the same image. It takes seconds, and minutes to pull an image."""
-        _checking(user_of(request), name)
+        need_cluster(request, name, "check clusters")
         asked = NewPodCheck.of(request)
         queue = _queue(asked["queue"]) if asked["queue"] else None
         row, is_new = cluster_checks.start(cluster=name, by=user_of(request), image=asked["image"], queue=queue)
@@ -119,14 +118,14 @@ class PodChecksView(APIView):
 class PodCheckView(APIView):
     @extend_schema(operation_id="clusters_pod_checks_retrieve", responses=PodCheckSerializer)
     def get(self, request: Request, name: str, pk: int) -> Response:
-        _checking(user_of(request), name)
+        need_cluster(request, name, "check clusters")
         rows = ClusterCheck.objects.filter(cluster=name).select_related("queue", "asked_by")
         return Response(PodCheckSerializer(get_object_or_404(rows, pk=pk)).data)
 
 
-def _checking(user: User, name: str) -> None:
+def need_cluster(request: Request, name: str, act: str) -> None:
     """Raise NotAllowed for others than platform administrators, and 404 for a cluster that there is not."""
-    require_platform_admin(user, "check clusters")
+    require_platform_admin(user_of(request), act)
     if not clusters.is_known(name):
         raise Http404
 

@@ -10,15 +10,14 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from accounts.models import Team
-from accounts.permissions import require_platform_admin
 from accounts.serializers import Sent
 from common.errors import InvalidInput, Problem
 from common.http.rest import listed
-from jobs import clusters
 from jobs.submission import team_namespaces
 from queues import namespaces
 from queues.models import TeamNamespace
 
+from .clusters import need_cluster
 from .params import user_of
 
 
@@ -42,7 +41,7 @@ class NewTeamNamespace(Sent):
 class TeamNamespacesView(APIView):
     @extend_schema(operation_id="team_namespaces_list", responses=listed(TeamNamespaceSerializer))
     def get(self, request: Request, name: str) -> Response:
-        _need(request, name, "see the namespaces of teams")
+        need_cluster(request, name, "see the namespaces of teams")
         return Response({"results": TeamNamespaceSerializer(namespaces.bound(name), many=True).data, "next": None})
 
     @extend_schema(
@@ -50,7 +49,7 @@ class TeamNamespacesView(APIView):
     )
     def post(self, request: Request, name: str) -> Response:
         """Have a team's jobs made in a namespace of its own, after asking the cluster what the namespace lacks."""
-        _need(request, name, "give namespaces to teams")
+        need_cluster(request, name, "give namespaces to teams")
         given = NewTeamNamespace.of(request)
         row = team_namespaces.bind(
             team=_team(given["team"]), cluster=name, namespace=given["namespace"], by=user_of(request)
@@ -62,18 +61,12 @@ class TeamNamespaceView(APIView):
     @extend_schema(operation_id="team_namespaces_destroy", request=None, responses={204: None})
     def delete(self, request: Request, name: str, team: str) -> Response:
         """Have the team's jobs made in the cluster's own namespace again."""
-        _need(request, name, "take namespaces from teams")
+        need_cluster(request, name, "take namespaces from teams")
         found = Team.objects.filter(name=team).first()
         if found is None:
             raise Http404
         team_namespaces.release(team=found, cluster=name, by=user_of(request))
         return Response(status=204)
-
-
-def _need(request: Request, name: str, act: str) -> None:
-    require_platform_admin(user_of(request), act)
-    if not clusters.is_known(name):
-        raise Http404
 
 
 def _team(name: str) -> Any:

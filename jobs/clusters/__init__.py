@@ -20,13 +20,12 @@ from jobs.core.plan import Claim, ClaimSeen, Plan, Role
 from jobs.core.probing import Probe
 from jobs.core.verdict import ReplicaUpdate, Seen
 from queues import clusters as entries
-from queues.clusters import is_known, names
+from queues.clusters import is_known as is_known
+from queues.clusters import names as names
 from queues.shape import ReplicaShape
 
 Expected = list[tuple[str, int]]  # (role, index) of every replica of the attempt
 RETIRED_SECONDS = 60.0  # longer than any call to a cluster
-
-__all__ = ["is_known", "names"]  # besides what is defined here
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ def check(value: Any, problems: list[Problem]) -> None:
         problems.append(Problem("egress", None, words))
         return
     for number, one in enumerate(value):
-        if one != INTERNET and _network(one) is None:
+        if one != INTERNET and network(one) is None:
             words = f"is no network; write one such as 10.20.0.0/16, or {INTERNET} for everything outside"
             problems.append(Problem(f"egress.{number}", one, words))
 
@@ -46,10 +46,10 @@ def beyond(wanted: Iterable[str], allowed: Sequence[str]) -> list[str]:
 def _is_allowed(one: str, allowed: Sequence[str]) -> bool:
     if one == INTERNET:
         return INTERNET in allowed or EVERYTHING[0] in allowed
-    found = _network(one)
+    found = network(one)
     return found is not None and any(
         found.version == other.version and found.subnet_of(other)  # type: ignore[arg-type]
-        for other in map(_network, allowed)
+        for other in map(network, allowed)
         if other is not None
     )
 
@@ -61,7 +61,7 @@ def blocks(entries: Iterable[str]) -> list[dict[str, Any]]:
         if one == INTERNET:
             found += [{"cidr": every, "except": list(INSIDE[every])} for every in EVERYTHING]
         else:
-            found.append({"cidr": str(_network(one))})
+            found.append({"cidr": str(network(one))})
     return found
 
 
@@ -83,7 +83,8 @@ def closed(env: Mapping[str, str], entries: Iterable[str]) -> list[str]:
     return [f"{name} ({what})" for what, name in found.items()]
 
 
-def _network(value: Any) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
+def network(value: Any) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
+    """Return the network that a text names; None if it names none."""
     try:
         return ipaddress.ip_network(value) if isinstance(value, str) else None
     except ValueError:

@@ -44,14 +44,9 @@ def add(
     """
     _need_admin(by, "add clusters")
     problems = _problems_of_name(name) + _problems_of_options(options)
-    access: Kubeconfig | None = None
+    access = _access(kubeconfig, context, problems)
     if in_cluster == bool(kubeconfig):
         problems.append(Problem("kubeconfig", None, "must be given, or in_cluster be true, and not both"))
-    elif kubeconfig:
-        try:
-            access = kubeconfigs.read(kubeconfig, context=context, now=timezone.now())
-        except InvalidInput as error:
-            problems += error.problems
     if problems:
         raise InvalidInput(*problems)
     identity = _tried(name, options, access)
@@ -74,12 +69,7 @@ def change(
     _need_admin(by, "change clusters")
     added.need_version(row, version)
     problems = _problems_of_options(options) if options is not None else []
-    access: Kubeconfig | None = None
-    if kubeconfig:
-        try:
-            access = kubeconfigs.read(kubeconfig, context=context, now=timezone.now())
-        except InvalidInput as error:
-            problems += error.problems
+    access = _access(kubeconfig, context, problems)
     if problems:
         raise InvalidInput(*problems)
     wanted = dict(options) if options is not None else row.options
@@ -119,6 +109,17 @@ def _unfinished(name: str) -> str:
     running = Attempt.objects.filter(cluster=name).exclude(job__phase__in=TERMINAL)
     jobs = sorted(set(running.order_by("job_id").values_list("job_id", flat=True)))
     return listed([str(one) for one in jobs], SHOWN)
+
+
+def _access(text: str, context: str, problems: list[Problem]) -> Kubeconfig | None:
+    """Return what is taken of a kubeconfig, None without one; adds to `problems`."""
+    if not text:
+        return None
+    try:
+        return kubeconfigs.read(text, context=context, now=timezone.now())
+    except InvalidInput as error:
+        problems += error.problems
+        return None
 
 
 def _need_admin(by: User | None, act: str) -> None:

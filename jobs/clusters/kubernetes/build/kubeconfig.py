@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat,
 
 from common import yaml_input
 from common.errors import InvalidInput, Problem
+from common.text import listed
 
 FIELD = "kubeconfig"
 MOST_CHARACTERS = 64 * 1024
@@ -80,7 +81,7 @@ def _document(text: str) -> Mapping[str, Any]:
 
 def _context(document: Mapping[str, Any], wanted: str) -> tuple[str, Mapping[str, Any]]:
     known = {str(one.get("name")): one.get("context") for one in document["contexts"] if isinstance(one, Mapping)}
-    shown = ", ".join(sorted(known)[:SHOWN]) + (f" and {len(known) - SHOWN} more" if len(known) > SHOWN else "")
+    shown = listed(sorted(known), SHOWN)
     if wanted and wanted not in known:
         raise InvalidInput(Problem("context", wanted, f"is no context of this kubeconfig; it has: {shown or 'none'}"))
     if not wanted and len(known) > 1:

@@ -1,6 +1,5 @@
 """Read a cluster's OPTIONS from settings.CLUSTERS strictly: every problem names the option and how to fix it. Pure."""
 
-import ipaddress
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -8,7 +7,7 @@ from typing import Any
 
 from common.errors import InvalidInput, Problem
 from common.http.public_addresses import Network
-from jobs.core.egress import INTERNET
+from jobs.core.egress import INTERNET, network
 from queues.shape import ReplicaShape, merge
 
 from .site import Site
@@ -71,20 +70,13 @@ def _problems(word: str, value: Any) -> list[Problem]:
         complaint = "" if re.match(form, value) else wanted
     if not complaint and word in ("egress", "egress_allowed"):
         others = (INTERNET,) if word == "egress_allowed" else ()
-        is_right = all(one in others or _is_network(one) for one in value)
+        is_right = all(one in others or network(one) is not None for one in value)
         complaint = "" if is_right else 'must be a list of networks, such as ["10.0.0.0/8"]'
     return [Problem(f"OPTIONS.{_OPTIONS[word]}", value, complaint)] if complaint else []
 
 
 def _is_text_map(value: Any) -> bool:
     return isinstance(value, Mapping) and all(isinstance(one, str) for pair in value.items() for one in pair)
-
-
-def _is_network(value: Any) -> bool:
-    try:
-        return isinstance(value, str) and bool(ipaddress.ip_network(value))
-    except ValueError:
-        return False
 
 
 # By the field's type as text: the check, and the complaint if it fails.
