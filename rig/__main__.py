@@ -47,7 +47,17 @@ def build(*, is_real: bool) -> None:
     """Build what is missing; a node's programs only where it could run."""
     if is_real and (problem := why_not()):
         raise programs.CanNotBuild(problem)
-    real = (programs.NODE_SOURCES, programs.PROXY_SOURCES, programs.KUBECTL_SOURCES, helm.SOURCES) if is_real else ()
+    real = (
+        (
+            programs.NODE_SOURCES,
+            programs.PROXY_SOURCES,
+            programs.FIREWALL_SOURCES,
+            programs.KUBECTL_SOURCES,
+            helm.SOURCES,
+        )
+        if is_real
+        else ()
+    )
     for sources in (programs.SOURCES, objects.SOURCES, *real):
         programs.build(sources)
     if is_real:

@@ -16,11 +16,13 @@ from .world import NAMESPACE, settle
 
 
 @contextmanager
-def raised(*, has_services: bool = False, audits: Sequence[str] = ()) -> Iterator[tuple[ControlPlane, Node]]:
+def raised(
+    *, has_services: bool = False, has_policies: bool = False, audits: Sequence[str] = ()
+) -> Iterator[tuple[ControlPlane, Node]]:
     """Run a cluster with one real node and nothing else; `node.cable` connects it to this machine.
 
-    `has_services`: with a kube-proxy, so that pods reach each other by Services. `audits`: whose requests the API
-    server writes down.
+    `has_services`: with a kube-proxy, so that pods reach each other by Services. `has_policies`: network policies are
+    enforced. `audits`: whose requests the API server writes down.
     """
     with ExitStack() as at_the_end:
         cable = network.lay()
@@ -28,7 +30,7 @@ def raised(*, has_services: bool = False, audits: Sequence[str] = ()) -> Iterato
         plane = ControlPlane(address=cable.host, audits=audits)
         at_the_end.callback(plane.stop)
         plane.start()
-        node = Node(plane, cable, has_services=has_services)
+        node = Node(plane, cable, has_services=has_services, has_policies=has_policies)
         at_the_end.callback(node.stop)
         node.start()
         yield plane, node

@@ -31,6 +31,7 @@ DEBIAN = {
     "containerd": "containerd",
     "runc": "runc",
     "iptables": "iptables",
+    "ipset": "ipset",
 }  # program to package; the plug-ins have no program of their name
 NAMESPACES = ("--mount", "--pid", "--net", "--uts", "--ipc", "--fork", "--kill-child", "--mount-proc", "--propagation", "private")  # fmt: skip
 # What kubelet and containerd write outside the folders given to them as options.
@@ -45,11 +46,12 @@ KERNEL = {
 class Node:
     """`cable` leads to it, `plane` must listen on the cable's address. Claims are in `folder` below the plane's.
 
-    `has_services`: with a kube-proxy; else pods reach only the API server's own Service.
+    `has_services`: with a kube-proxy; else pods reach only the API server's own Service. `has_policies`: network policies
+    are enforced.
     """
 
-    def __init__(self, plane: ControlPlane, cable: Cable, *, has_services: bool = False):
-        self.plane, self.cable, self.has_services = plane, cable, has_services
+    def __init__(self, plane: ControlPlane, cable: Cable, *, has_services: bool = False, has_policies: bool = False):
+        self.plane, self.cable, self.has_services, self.has_policies = plane, cable, has_services, has_policies
         self.folder = plane.folder / NAME
         self.jobs = self.folder / "jobs"  # the claim `jobs`: ReadWriteMany on real disks
         self.group = f"muster-{NAME}-{cable.number}"
@@ -144,6 +146,7 @@ class Node:
                 "host": self.cable.host,
                 "node": self.cable.node,
                 "service": "" if self.has_services else SERVICE,
+                "filtered": self.has_policies,
             },
             "logs": str(self.folder / "logs"),
             "ready": [*ctr, "version"],
@@ -160,6 +163,7 @@ class Node:
                     f"{SERVICE}:443",
                     self.plane.url.partition("//")[2],
                 ],
+                **({"firewall": self._firewall()} if self.has_policies else {}),
             },
         }
 
@@ -216,6 +220,14 @@ class Node:
         }  # fmt: skip
         program = programs.build(programs.PROXY_SOURCES) / "kube-proxy"
         return [str(program), f"--config={self._write('proxy.json', config)}"]
+
+    def _firewall(self) -> list[str]:
+        mine = self.plane.component("rig-firewall", group="system:masters")
+        program = programs.build(programs.FIREWALL_SOURCES) / "kube-firewall"
+        return [
+            str(program), f"--kubeconfig={mine}", f"--hostname-override={NAME}",
+            f"--service-cluster-ip-range={SERVICES}", "--v=1",
+        ]  # fmt: skip
 
     def _kubelet(self, program: Path) -> list[str]:
         mine = self.plane.component(f"system:node:{NAME}", group="system:nodes")

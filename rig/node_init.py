@@ -29,7 +29,7 @@ def main(path: str) -> NoReturn:
     watched = {start(config, "containerd")}
     until(lambda: run(*config["ready"], check=False) == 0, "containerd")
     run(*config["import"])
-    watched |= {start(config, "coredns"), start(config, "kubelet"), start(config, "service")}
+    watched |= {start(config, name) for name in config["programs"] if name != "containerd"}
     reap(watched)
 
 
@@ -64,8 +64,11 @@ def lend(folders: Mapping[str, str]) -> None:
         run("mount", "-o", "remount,bind,ro", target)
 
 
-def connect(network: Mapping[str, str]) -> None:
-    """Create a bridge for pods with the cable's end in it; the machine itself is their gateway."""
+def connect(network: Mapping[str, Any]) -> None:
+    """Create a bridge for pods with the cable's end in it; the machine itself is their gateway.
+
+    Where it is filtered, what pods of the bridge send each other passes the node's filter too.
+    """
     run("ip", "link", "set", "lo", "up")
     until(lambda: network["cable"] in (name for _, name in socket.if_nameindex()), "cable")
     run("ip", "link", "add", "pods", "type", "bridge")
@@ -79,6 +82,9 @@ def connect(network: Mapping[str, str]) -> None:
         with open("/proc/sys/net/ipv4/ip_forward", "w", encoding="ascii") as file:
             file.write("1")
     run("ip", "route", "add", "default", "via", network["host"])
+    if network["filtered"]:
+        with open("/proc/sys/net/bridge/bridge-nf-call-iptables", "w", encoding="ascii") as file:
+            file.write("1")
 
 
 def start(config: Mapping[str, Any], name: str) -> int:

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-KUBERNETES, ETCD, KWOK, COREDNS = "v1.34.4", "v3.6.5", "v0.7.0", "v1.12.4"
+KUBERNETES, ETCD, KWOK, COREDNS, ROUTER = "v1.34.4", "v3.6.5", "v0.7.0", "v1.12.4", "v2.1.0"
 # Kubernetes lists its own libraries at v0.0.0 and expects them from its checkout; outside of it they have this version.
 STAGING = "v0.34.4"
 OLDEST_GO = (1, 24)  # required by the modules above
@@ -62,6 +62,7 @@ func main() {
 	coremain.Run()
 }
 """
+FIREWALL = Path(__file__).with_name("firewall.go")
 # A node that runs pods. Separate, so that starting only the control plane does not wait for more.
 NODE_SOURCES = (
     GoModule("k8s.io/kubernetes", KUBERNETES, {"kubelet": "k8s.io/kubernetes/cmd/kubelet"}),
@@ -69,6 +70,11 @@ NODE_SOURCES = (
 )
 # Only where pods of a test reach each other by Services.
 PROXY_SOURCES = (GoModule("k8s.io/kubernetes", KUBERNETES, {"kube-proxy": "k8s.io/kubernetes/cmd/kube-proxy"}),)
+
+# Only where a node enforces network policies.
+FIREWALL_SOURCES = (
+    GoModule("github.com/cloudnativelabs/kube-router/v2", ROUTER, {"kube-firewall": "."}, main=FIREWALL.read_text()),
+)
 
 # What people install with, for tests of the commands in our documents.
 KUBECTL_SOURCES = (GoModule("k8s.io/kubernetes", KUBERNETES, {"kubectl": "k8s.io/kubernetes/cmd/kubectl"}),)

@@ -58,6 +58,20 @@ def let_see_all_pods(client: httpx.Client, namespace: str) -> None:
     await_right(client, username(namespace), resource="pods", verb="list")
 
 
+def let_watch_all(client: httpx.Client, namespace: str) -> None:
+    """Grant the right to follow all namespaces at once: deploy/all-namespaces.yaml."""
+    for thing in objects("all-namespaces", namespace):
+        apply(client, thing)
+    await_right(client, username(namespace), resource="services", verb="watch")
+
+
+def let_make_namespaces(client: httpx.Client, namespace: str) -> None:
+    """Grant the right to make namespaces for teams: deploy/team-namespaces.yaml."""
+    for thing in objects("team-namespaces", namespace):
+        apply(client, thing)
+    await_right(client, username(namespace), resource="namespaces", verb="create")
+
+
 def account_namespace(namespace: str) -> str:
     """Return where the account of a namespace is: another one for each, so that no test has the rights of another."""
     return f"{namespace.removesuffix('-jobs')}-system"

@@ -24,7 +24,13 @@ from tests.cluster.node.gate import Gate
 from tests.support.machine import need
 
 ROOT = Path(__file__).resolve().parents[3]
-QUEUES = ("pods", "small", "nowhere", "gated")  # each on a cluster of the same name: this node with different options
+QUEUES = (
+    "pods",
+    "small",
+    "nowhere",
+    "gated",
+    "walled",
+)  # each on a cluster of the same name: this node with different options
 # What a framework on real pods depends on, beside what tests/unit/clusters has without any.
 GUARDS = ("agent", "jobs/frameworks", "jobs/clusters/kubernetes", "jobs/clusters/replica_file.py", "rig")
 SECONDS = 900.0  # generous: several interpreters import torch on two busy cores
@@ -127,7 +133,7 @@ class Pods:
 
 def need_node() -> None:
     need_rig()
-    is_built = programs.is_built(programs.NODE_SOURCES)
+    is_built = programs.is_built(programs.NODE_SOURCES) and programs.is_built(programs.FIREWALL_SOURCES)
     need(is_built, "the node's programs are not built here; MUSTER_RIG=build bin/test builds them")
     need(not (problem := why_not()), problem)
 
@@ -136,11 +142,14 @@ def need_node() -> None:
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealRun]:
     need_node()
     with ExitStack() as at_the_end:
-        plane, node = at_the_end.enter_context(raised())
+        plane, node = at_the_end.enter_context(raised(has_policies=True))
         cable = node.cable
         port, marks = free_port(cable.host), tmp_path_factory.mktemp("marks")
         gate = at_the_end.enter_context(Gate(cable.host, to=port))
-        said = {"MUSTER_CLUSTERS": json.dumps(_clusters(plane, node, port=port, gate=gate)), "CRASH_MARKS": str(marks)}
+        said = {
+            "MUSTER_CLUSTERS": json.dumps(_clusters(plane, node, port=port, gate=gate)), "CRASH_MARKS": str(marks),
+            "MUSTER_CLUSTER_NETWORKS": f"{cable.host}/32",  # where one may be added
+        }  # fmt: skip
         folder = tmp_path_factory.mktemp("installation")
         installation = Installation(folder, host=cable.host, port=port, environ=said, is_temporary=True)
         rig = Rig(at_the_end.enter_context(installation))
@@ -166,6 +175,7 @@ def _clusters(plane: ControlPlane, node: Node, *, port: int, gate: Gate) -> dict
     others = {
         "pods": {}, "small": {"LIMITS": {"memory": "400Mi"}},
         "nowhere": {"CONTROL_URL": f"http://{host}:1"}, "gated": {"CONTROL_URL": f"http://{host}:{gate.port}"},
+        "walled": {"NETWORK_POLICY": True},
     }  # fmt: skip
     backend = "jobs.clusters.kubernetes.KubernetesCluster"
     return {name: {"BACKEND": backend, "OPTIONS": {**options, **others[name]}} for name in QUEUES}
