@@ -18,6 +18,7 @@ class AuditedRequest:
     at: float  # when it was received, and when it was answered: seconds since the epoch
     answered_at: float
     selector: str = ""
+    namespace: str = ""
 
     @property
     def is_mutating(self) -> bool:
@@ -53,6 +54,7 @@ def _asked(event: dict[str, Any]) -> AuditedRequest:
         str(event["verb"]), str(event.get("objectRef", {}).get("resource", "")),
         200 <= int(event.get("responseStatus", {}).get("code", 0)) < 300,
         _seconds(event["requestReceivedTimestamp"]), _seconds(event["stageTimestamp"]), selector,
+        str(event.get("objectRef", {}).get("namespace", "")),
     )  # fmt: skip
 
 

@@ -140,7 +140,7 @@ def _lifted() -> list[tuple[Launch, Launch]]:
         for number in range(PAIRS):
             if number % 2 == 0:
                 probe = _probe(bench, f"2-probe{number}")
-            launch = _launch(bench, muster)
+            launch = launched(bench, muster)
             bench.clear()
             if number % 2:
                 probe = _probe(bench, f"2-probe{number}")
@@ -155,12 +155,13 @@ def _muster(bench: Bench) -> Launch:
         kube.installation(bench, Path(folder)) as muster,
     ):
         kube.warm(muster)
-        found = _launch(bench, muster)
+        found = launched(bench, muster)
         bench.clear()
     return found
 
 
-def _launch(bench: Bench, muster: Rig) -> Launch:
+def launched(bench: Bench, muster: Rig) -> Launch:
+    """Launch a job of all replicas by an installation, and cancel it."""
     eye, place, load = bench.eye("running"), bench.place(), kube.load()
     with Meter(lambda: descendants(muster.pid)) as meter:
         began = time.time()
