@@ -45,6 +45,8 @@ NAMES = (
     "kube.missing",
     "kube.claim",
     "kube.inspect",
+    "kube.namespace",
+    "kube.review",
     "kube.keeper",
     "kube.probe",
     "kube.events",

@@ -15,13 +15,24 @@ from .models import TeamNamespace
 
 
 def of(team: Team | int, cluster: str, *, at: datetime | None = None) -> str:
-    """Return the namespace of a team's jobs that are submitted now, or were at a time; empty: the cluster's own."""
+    """Return the namespace of a team's jobs that are submitted now, or were at a time; empty: the cluster's own.
+
+    One that belongs to another team by now is that team's: then it is the namespace of jobs that are submitted now.
+    """
     rows = TeamNamespace.objects.filter(team=team, cluster=cluster)
+    now = rows.filter(ended_at=None).values_list("namespace", flat=True).first() or ""
     if at is None:
-        rows = rows.filter(ended_at=None)
-    else:
-        rows = rows.filter(bound_at__lte=at).filter(Q(ended_at=None) | Q(ended_at__gt=at))
-    return rows.order_by("-bound_at").values_list("namespace", flat=True).first() or ""
+        return now
+    then = rows.filter(bound_at__lte=at).filter(Q(ended_at=None) | Q(ended_at__gt=at))
+    found = then.order_by("-bound_at").values_list("namespace", flat=True).first() or ""
+    others = TeamNamespace.objects.filter(cluster=cluster, namespace=found, ended_at=None).exclude(team=team)
+    return now if found and found != now and others.exists() else found
+
+
+def former(cluster: str, namespace: str, *, team: Team) -> TeamNamespace | None:
+    """Return the last other team that had a namespace; None if there was none."""
+    rows = TeamNamespace.objects.filter(cluster=cluster, namespace=namespace, ended_at__isnull=False)
+    return rows.exclude(team=team).select_related("team").order_by("-ended_at").first()
 
 
 def bound(cluster: str) -> list[TeamNamespace]:

@@ -5,6 +5,8 @@ from datetime import UTC, datetime, timedelta
 
 from django.db.models import Exists, F, OuterRef, Q, QuerySet
 
+from queues import namespaces
+
 from .models import AccessMode, KeeperVisit, LeftFolder, State, Volume
 from .use import Use
 
@@ -84,13 +86,19 @@ def answered(row: KeeperVisit, *, gone: Iterable[str], left: Mapping[str, str], 
         folder.message = left[folder.run][:MOST_WORDS]
         folder.save(update_fields=["tries", "next_try_at", "message"])
     if use is not None and not row.folders:
-        same = Q(pk=row.volume_id) | Q(cluster=row.cluster, claim=row.claim)
+        same = Q(pk=row.volume_id) | Q(cluster=row.cluster, claim=row.claim) & _of_its_namespace(row)
         written = min(datetime.fromtimestamp(use.written_at, UTC), now)
         # An agent that looks every minute may have said more meanwhile.
         Volume.objects.filter(same).exclude(used_at__gt=row.asked_at).update(
             total_bytes=use.total, free_bytes=use.free, written_at=written, used_at=now
         )
     KeeperVisit.objects.filter(pk=row.pk).delete()
+
+
+def _of_its_namespace(row: KeeperVisit) -> Q:
+    """Match volumes of teams whose claims are in the keeper's namespace: a claim of the same name elsewhere is another one."""
+    teams = {one.namespace: one.team_id for one in namespaces.bound(row.cluster)}
+    return Q(team=teams[row.namespace]) if row.namespace in teams else ~Q(team__in=teams.values())
 
 
 def failed(row: KeeperVisit, *, message: str, now: datetime) -> timedelta:

@@ -36,6 +36,7 @@ class TeamNamespaceSerializer(serializers.ModelSerializer[TeamNamespace]):
 class NewTeamNamespace(Sent):
     team = serializers.CharField(max_length=40)
     namespace = serializers.CharField(max_length=63)
+    make = serializers.BooleanField(default=False)
 
 
 class TeamNamespacesView(APIView):
@@ -48,11 +49,18 @@ class TeamNamespacesView(APIView):
         operation_id="team_namespaces_create", request=NewTeamNamespace, responses={201: TeamNamespaceSerializer}
     )
     def post(self, request: Request, name: str) -> Response:
-        """Have a team's jobs made in a namespace of its own, after asking the cluster what the namespace lacks."""
+        """Have a team's jobs made in a namespace of its own, after asking the cluster what the namespace lacks.
+
+        With `make` Muster makes the namespace first, where its account may (deploy/team-namespaces.yaml).
+        """
         need_cluster(request, name, "give namespaces to teams")
         given = NewTeamNamespace.of(request)
         row = team_namespaces.bind(
-            team=_team(given["team"]), cluster=name, namespace=given["namespace"], by=user_of(request)
+            team=_team(given["team"]),
+            cluster=name,
+            namespace=given["namespace"],
+            by=user_of(request),
+            make=given["make"],
         )
         return Response(TeamNamespaceSerializer(row).data, status=201)
 

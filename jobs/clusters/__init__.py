@@ -164,6 +164,14 @@ class Inspects(Protocol):
 
 
 @runtime_checkable
+class MakesNamespaces(Protocol):
+    """A cluster in which Muster can make a namespace for a team."""
+
+    def make_namespace(self, name: str) -> None:
+        """Make it, with Muster's rights and a closed network. Raises Refused, also where it is there, and Unreachable."""
+
+
+@runtime_checkable
 class Probes(Protocol):
     """A cluster that can be looked at by small pods of Muster's own."""
 
@@ -173,8 +181,11 @@ class Probes(Protocol):
         `is_late`: what is known by now is the answer. Raises Unreachable.
         """
 
-    def remove_probe(self, uid: str) -> bool:
-        """Delete the pods of a check; called again until it returns True, when none is left. Raises Unreachable."""
+    def remove_probe(self, uid: str, namespace: str = "") -> bool:
+        """Delete the pods of a check in its namespace; called again until it returns True, when none is left.
+
+        Raises Unreachable.
+        """
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
-from common.errors import Sealed, Unreachable
+from common.errors import Refused, Sealed, Unreachable
 from jobs.core.attempt_ref import AttemptRef
 from jobs.core.keeping import Errand, JobFolders, Kept
 from jobs.core.node_seen import NodeSeen
@@ -66,6 +66,8 @@ class MemoryCluster:
         self.bound: dict[str, str] = {}  # their capacities
         self.elsewhere: set[tuple[str, str]] = set()  # namespaces besides its own that have a claim of this name too
         self.without_rights: set[str] = set()  # namespaces
+        self.may_make_namespaces = False
+        self.made: list[str] = []  # namespaces
         self.egress: tuple[str, ...] | None = None
         self.egress_allowed: tuple[str, ...] = ("10.0.0.0/8",)
         self.classes: dict[str, str] | None = {"": "memory", "shared": "memory"}
@@ -93,6 +95,13 @@ class MemoryCluster:
             return [Inspected("rights", "wrong", "the account may not create pods there", "kubectl apply", "somebody")]
         return [Inspected("rights", "ok", "has all")]
 
+    def make_namespace(self, name: str) -> None:
+        self._answer()
+        if not self.may_make_namespaces:
+            raise Refused("the account may not make namespaces")
+        self.made.append(name)
+        self.without_rights.discard(name)
+
     def identity(self) -> str:
         self._answer()
         return "memory"
@@ -106,7 +115,7 @@ class MemoryCluster:
             return [Inspected("pods", "wrong", "a pod gives no answer")] if is_late else None
         return [Inspected("pods", "ok", f"a pod of image {asked.shape.image or self.shape.image} starts")]
 
-    def remove_probe(self, uid: str) -> bool:
+    def remove_probe(self, uid: str, namespace: str = "") -> bool:
         self._answer()
         return self.probes.pop(uid, None) is None  # they are gone at the next look
 

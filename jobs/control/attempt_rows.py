@@ -76,6 +76,12 @@ def namespace(job: Job) -> str:
     return rows.values_list("namespace", flat=True).first() or ""
 
 
+def former_namespaces(job: Job, attempt: int) -> tuple[str, ...]:
+    """Return the namespaces in which attempts before this one were made."""
+    rows = Attempt.objects.filter(job=job, number__lt=attempt).exclude(namespace="")
+    return tuple(rows.order_by("namespace").values_list("namespace", flat=True).distinct())
+
+
 def namespaces(cluster: str) -> set[str]:
     """Return the namespaces in which attempts of a cluster last, by their rows."""
     lasting = Attempt.objects.filter(

@@ -67,7 +67,7 @@ def _remove(row: ClusterCheck, now: datetime) -> bool:
     if not clusters.is_known(row.cluster):
         return True
     try:
-        return _cluster(row).remove_probe(row.uid)
+        return _cluster(row).remove_probe(row.uid, cluster_checks.namespace_of(row))
     except (ClusterError, InvalidInput, ValueError) as error:
         log.info("the pods of %s are not deleted yet: %s", row, error)
         return row.ended_at is not None and now > row.ended_at + REMOVING

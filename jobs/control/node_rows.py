@@ -128,7 +128,8 @@ def _values(one: NodeSeen, row: ClusterNode | None, *, levels: frozenset[str], n
     return {
         "gone_at": None, "silence": one.silence, "silent_since": since, "is_cordoned": one.is_cordoned,
         "devices": dict(one.devices), "gpus": one.gpus, "others": one.others, "product": one.product,
-        "levels": {label: one.labels[label] for label in sorted(levels) if label in one.labels},
+        # its own name is no level, and is shown to those only who may see it
+        "levels": {label: said for label in sorted(levels) if (said := one.labels.get(label)) and said != one.name},
         "taints": list(one.taints), "troubles": list(one.troubles),
     }  # fmt: skip
 

@@ -45,19 +45,19 @@ class UpdateResult:
     complete: frozenset[int]
 
 
-def write(updates: Iterable[ReplicaUpdate], *, now: datetime) -> UpdateResult:
-    """Write replica status updates from the watcher.
+def write(updates: Iterable[ReplicaUpdate], *, cluster: str, now: datetime) -> UpdateResult:
+    """Write replica status updates that the watcher of a cluster received.
 
     Locks jobs before replicas, in the same order as reconciler visits, to avoid deadlocks. Updates of an attempt that
     is over, or of a job that does not exist, are ignored.
     """
     states = [
-        _state(job_of(one.run), one.attempt, one.seen, uid=one.run.partition("-")[2])
+        _state(job_of(one.run), one.attempt, one.seen, uid=one.run.partition("-")[2], namespace=one.namespace)
         for one in updates
         if one.seen.state is not ReplicaState.ABSENT
     ]
     with faultpoints.around("watcher.rows"), connection.cursor() as cursor:
-        cursor.execute(_WRITE, {**_values(states, now=now), "phases": _PHASES, "up": _UP})
+        cursor.execute(_WRITE, {**_values(states, now=now), "cluster": cluster, "phases": _PHASES, "up": _UP})
         changed = cursor.fetchall()
     for job, team, _, _ in changed:
         doorbell.hint(job=job, team=team, what="state")
@@ -97,9 +97,9 @@ def _values(states: list[dict[str, Any]], *, now: datetime) -> dict[str, Any]:
     return {"states": json.dumps(states), "now": now, "oldest": oldest, "ended": _ENDED}
 
 
-def _state(job: int, attempt: int, one: ReplicaSeen, *, uid: str = "") -> dict[str, Any]:
+def _state(job: int, attempt: int, one: ReplicaSeen, *, uid: str = "", namespace: str = "") -> dict[str, Any]:
     return {
         "job": job, "uid": uid, "attempt": attempt, "role": one.role, "index": one.index,
         "incarnation": one.incarnation, "state": one.state.value, "exit_code": one.exit_code, "signal": one.signal,
-        "reason": one.reason, "node": one.node, "version": one.version,
+        "reason": one.reason, "node": one.node, "version": one.version, "namespace": namespace,
     }  # fmt: skip

@@ -181,6 +181,7 @@ def plan_of(job: Job, attempt: int) -> Plan:
         has_code=job.workspace_id is not None, incarnations=incarnations, docker_config=given.docker_config,
         **storage.mounts_of(job),
         avoided_nodes=suspects.blamed_by(job.pk) if attempt > 1 else (),
+        former=attempt_rows.former_namespaces(job, attempt) if attempt > 1 else (),
         excluded_nodes=excluded.names(job.queue.cluster) if clusters.backend(job.queue.cluster).MAKES_PODS else (),
         token_accounts=pods.token_accounts(job) if any(role.shape.service_account for role in roles) else frozenset(),
         secret_files={name: SecretFiles(files, paths[name]) for name, files in given.files.items()},

@@ -86,7 +86,7 @@ def write(alias: str, stop: threading.Event) -> None:
     """
     cluster = clusters.get(alias)
     if isinstance(cluster, clusters.Watches):
-        writer, asked_at = _writers.setdefault(alias, Writer()), float("-inf")
+        writer, asked_at = _writers.setdefault(alias, Writer(alias)), float("-inf")
         for updates in cluster.replica_updates():
             if stop.is_set():
                 return
@@ -99,8 +99,8 @@ def write(alias: str, stop: threading.Event) -> None:
 class Writer:
     """Stores updates, and keeps those it could not store, so that a database outage loses nothing."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self, cluster: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._cluster, self._clock = cluster, clock
         self._waiting: dict[tuple[str, int, str, int, int], ReplicaUpdate] = {}
         self._starting: set[int] = set()
         self._again_at = 0.0
@@ -117,7 +117,7 @@ class Writer:
             _ring(self._starting)
 
     def _write(self) -> None:
-        written = replica_status.write(self._waiting.values(), now=timezone.now())
+        written = replica_status.write(self._waiting.values(), cluster=self._cluster, now=timezone.now())
         self._waiting = {}
         if not self._starting:
             self._again_at = self._clock() + AGAIN_SECONDS

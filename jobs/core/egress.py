@@ -14,8 +14,17 @@ MOST = 50
 EVERYTHING = ("0.0.0.0/0", "::/0")
 # What `internet` leaves out: a cluster's own pods and services, other machines beside it, and metadata services.
 INSIDE = {
-    "0.0.0.0/0": ("10.0.0.0/8", "100.64.0.0/10", "169.254.0.0/16", "172.16.0.0/12", "192.168.0.0/16"),
-    "::/0": ("fc00::/7", "fe80::/10"),
+    # 168.63.129.16 is a metadata service at a public address (Azure)
+    "0.0.0.0/0": (
+        "10.0.0.0/8",
+        "100.64.0.0/10",
+        "168.63.129.16/32",
+        "169.254.0.0/16",
+        "172.16.0.0/12",
+        "192.168.0.0/16",
+    ),
+    # the first two lead to addresses of IPv4, private ones too (NAT64, 6to4)
+    "::/0": ("64:ff9b::/96", "2002::/16", "fc00::/7", "fe80::/10"),
 }
 # Variables whose programs call hosts on the internet, by the beginning of their names, with what they call.
 _CALLS = {

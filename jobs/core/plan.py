@@ -181,6 +181,7 @@ class Plan:
     avoided_nodes: tuple[str, ...] = ()  # that failed the job before: others are preferred
     excluded_nodes: tuple[str, ...] = ()  # that administrators excluded: never used
     job_claims: Mapping[str, "Claim"] = field(default_factory=dict)  # of the job's own: workspace and checkpoints
+    former: tuple[str, ...] = ()  # namespaces of its earlier attempts
     start_from: "StartFrom | None" = None
     read_only: frozenset[str] = frozenset()  # names of volumes that are mounted without the right to write
     # Of the team's secrets: files by the secret's name, and registry logins as a `.dockerconfigjson`.

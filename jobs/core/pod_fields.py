@@ -32,11 +32,15 @@ MOST_SECONDS = 10**9
 MOST_PATH = 255
 
 # By these, controllers of a cluster find pods that they take over or delete, and Muster its own.
-_TAKEN_LABELS = ("operator-name", "controller-uid", "job-name", "pod-template-hash", "controller-revision-hash")
+_TAKEN_LABELS = (
+    "operator-name", "controller-uid", "job-name", "pod-template-hash", "controller-revision-hash", "queue", "applicationId",
+    "aadpodidbinding",
+)  # fmt: skip
 _TAKEN_DOMAINS = (
     "muster.dev", "kubernetes.io", "k8s.io", "x-k8s.io", "kubeflow.org", "ray.io", "monarch.pytorch.org", "run.ai",
     "volcano.sh", "kai.scheduler", "torchrun.ai", "kubetorch.com", "cncf.io", "istio.io", "linkerd.io", "amazonaws.com",
     "workload.identity", "azure.com", "gke.io", "projectcalico.org", "cilium.io", "ovn.org", "vault.hashicorp.com",
+    "multus-cni.io", "runai", "yunikorn.apache.org", "spidernet.io", "banzaicloud.io", "antrea.io", "cni.cncf.io",
 )  # fmt: skip
 _FREE = ("cluster-autoscaler.kubernetes.io/safe-to-evict", "app.kubernetes.io/part-of", "app.kubernetes.io/component")
 

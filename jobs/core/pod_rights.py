@@ -99,9 +99,11 @@ def _of_security(context: Mapping[str, Any], path: str) -> dict[str, Any]:
         "allowPrivilegeEscalation": context.get("allowPrivilegeEscalation"),
         "procMount": context.get("procMount") not in (None, "Default") and context["procMount"],
         "runAsNonRoot": context.get("runAsNonRoot") is False and "false",
-        "runAsUser": context.get("runAsUser") == 0 and "0",
-        "runAsGroup": context.get("runAsGroup") == 0 and "0",
-        "fsGroup": context.get("fsGroup") == 0 and "0",
+        # Not only root: on claims that teams share, whoever runs as another team's user reads and writes its files.
+        "runAsUser": "runAsUser" in context and str(context["runAsUser"]),
+        "runAsGroup": "runAsGroup" in context and str(context["runAsGroup"]),
+        "fsGroup": "fsGroup" in context and str(context["fsGroup"]),
+        "fsGroupChangePolicy": context.get("fsGroupChangePolicy"),
         "supplementalGroups": context.get("supplementalGroups"),
         "seccompProfile": "seccompProfile" in context and profile.get("type") != "RuntimeDefault" and "other",
         "sysctls": context.get("sysctls"),
@@ -110,10 +112,24 @@ def _of_security(context: Mapping[str, Any], path: str) -> dict[str, Any]:
 
 
 def _of_affinity(affinity: Any) -> dict[str, Any]:
-    """Return the rule by which a pod keeps pods of others off its node, or off a whole level such as a rack."""
-    apart = affinity.get("podAntiAffinity") if isinstance(affinity, Mapping) else None
-    required = apart.get(_REQUIRED) if isinstance(apart, Mapping) else None
-    return {f"pods.affinity.podAntiAffinity.{_REQUIRED}": required} if required else {}
+    """Return rules by which a pod keeps pods of others off its node or a whole level, or finds where they are."""
+    found: dict[str, Any] = {}
+    for kind in ("podAffinity", "podAntiAffinity"):
+        rules = affinity.get(kind) if isinstance(affinity, Mapping) else None
+        for when, terms in rules.items() if isinstance(rules, Mapping) else ():
+            is_apart = kind == "podAntiAffinity" and when == _REQUIRED and bool(terms)
+            if is_apart or any(map(_looks_for_others, terms if isinstance(terms, list) else ())):
+                found[f"pods.affinity.{kind}.{when}"] = terms
+    return found
+
+
+def _looks_for_others(term: Any) -> bool:
+    """Whether a rule selects pods of other namespaces, or by labels with which Muster says whose they are."""
+    inner = term.get("podAffinityTerm", term) if isinstance(term, Mapping) else {}
+    if not isinstance(inner, Mapping):
+        return True
+    selector = inner.get("labelSelector")
+    return "namespaces" in inner or "namespaceSelector" in inner or "muster.dev/" in str(selector)
 
 
 def _of_volume(one: Mapping[str, Any], path: str) -> list[Named]:

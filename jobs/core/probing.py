@@ -15,11 +15,14 @@ _UID = re.compile(r"^[a-z0-9]{1,20}\Z")
 class Probe:
     """One check. `shape` is what its pods have over the cluster's own: an image, and where a queue's pods run.
 
+    `namespace`: of the queue's team, whose walls hold for its image too; empty: the cluster's own.
+
     Raises ValueError for a `uid` that cannot be part of a pod's name.
     """
 
     uid: str
     shape: ReplicaShape = field(default_factory=ReplicaShape)
+    namespace: str = ""
 
     def __post_init__(self) -> None:
         if not _UID.match(self.uid):

@@ -106,6 +106,7 @@ class ReplicaUpdate:
     run: str
     attempt: int
     seen: ReplicaSeen
+    namespace: str = ""  # in which it was seen; empty where the cluster has none
 
 
 @dataclass(frozen=True)

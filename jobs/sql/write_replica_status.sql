@@ -2,10 +2,12 @@
 -- whether all its replicas are up.
 -- Run by jobs/control/replica_status.py (write), as a transaction of its own: a busy cluster needs twenty of them a second.
 -- Guard: locks jobs before replicas, in the order of visits. Other attempts, jobs without objects on a cluster and jobs that
--- do not exist are ignored; versions as in parts/changed_replicas.sql.
+-- do not exist are ignored, and so is what was seen elsewhere than the attempt was made: whoever may create pods there can
+-- give them any name and label. Versions as in parts/changed_replicas.sql.
 --
 -- Parameters:
---   states  json         the states, with job, uid, attempt, role, index and incarnation
+--   states  json         the states, with job, uid, attempt, role, index, incarnation and namespace
+--   cluster text         where they were seen
 --   now     timestamptz  time of the write
 --   oldest  timestamptz  a row last seen before takes any version
 --   ended   text[]       states of a replica that has ended
@@ -19,6 +21,8 @@ WITH {reported}, held AS MATERIALIZED (
     WHERE id IN (SELECT job FROM reported) AND phase = ANY(%(phases)s) ORDER BY id FOR NO KEY UPDATE
 ), ours AS (
     SELECT t.* FROM reported t JOIN held j ON j.id = t.job AND j.uid = t.uid AND j.attempt = t.attempt
+    LEFT JOIN jobs_attempt a ON a.job_id = j.id AND a.number = j.attempt  -- none where an older process launched it
+    WHERE a.id IS NULL OR a.cluster = %(cluster)s AND (a.namespace IN ('', t.namespace) OR t.namespace = '')
 ), {changed}
 SELECT j.id, j.team_id, j.phase = 'starting', j.phase = 'starting' AND NOT EXISTS (
     SELECT 1 FROM jobs_replica r LEFT JOIN changed c ON c.id = r.id

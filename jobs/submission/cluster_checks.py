@@ -18,7 +18,7 @@ from jobs import clusters, frameworks
 from jobs.clusters import Inspected, Probes
 from jobs.core import pod_fields, probing
 from jobs.models import ClusterCheck
-from queues import templates
+from queues import namespaces, templates
 from queues.models import Queue
 from queues.shape import ReplicaShape, merge
 
@@ -69,7 +69,12 @@ def shape_of(queue: Queue) -> ReplicaShape:
 def probe_of(row: ClusterCheck) -> probing.Probe:
     """Return what a cluster is asked: the image of the row, on the nodes of its queue. Raises InvalidInput."""
     below = shape_of(row.queue) if row.queue else ReplicaShape()
-    return probing.Probe(row.uid, merge(below, ReplicaShape(image=row.image)))
+    return probing.Probe(row.uid, merge(below, ReplicaShape(image=row.image)), namespace_of(row))
+
+
+def namespace_of(row: ClusterCheck) -> str:
+    """Return the namespace of the pods of a check: that of its queue's team, empty where it has none of its own."""
+    return namespaces.of(row.queue.team_id, row.cluster, at=row.asked_at) if row.queue else ""
 
 
 def newest(cluster: str, *, most: int) -> list[ClusterCheck]:

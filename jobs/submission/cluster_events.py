@@ -1,7 +1,5 @@
 """What a job's cluster itself says of its pods: its Events, read when somebody asks."""
 
-from django.conf import settings
-
 from common.errors import ClusterError, InvalidInput
 from jobs import clusters
 from jobs.clusters import ClusterEvents, RawEvents
@@ -14,7 +12,7 @@ def of_attempt(job: Job, attempt: int) -> ClusterEvents:
     row = job.attempts.filter(number=attempt).first()
     if row is None:
         return ClusterEvents(message="The job has not been started on a cluster yet.")
-    if row.cluster not in settings.CLUSTERS:
+    if not clusters.is_known(row.cluster):
         return ClusterEvents(message=f"Cluster {row.cluster}, where it ran, is no longer among those of this server.")
     names = list(job.replicas.filter(attempt=attempt).exclude(name="").values_list("name", flat=True))
     try:

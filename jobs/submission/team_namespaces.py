@@ -11,7 +11,7 @@ from accounts.models import Team, User
 from accounts.permissions import require_platform_admin
 from common.errors import ClusterError, Conflict, InvalidInput, Problem
 from jobs import clusters
-from jobs.clusters import Claims, Inspects, Keeps
+from jobs.clusters import Claims, Inspects, Keeps, MakesNamespaces
 from jobs.core import pod_rights
 from jobs.core.lifecycle import TERMINAL
 from jobs.core.plan import Claim
@@ -26,10 +26,11 @@ NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 CLAIM = "claim"  # as pod_rights.named calls it
 
 
-def bind(*, team: Team, cluster: str, namespace: str, by: User | None) -> TeamNamespace:
+def bind(*, team: Team, cluster: str, namespace: str, by: User | None, make: bool = False) -> TeamNamespace:
     """Have the team's jobs made in this namespace from the next one on. Those that are not finished stay where they are.
 
-    Raises NotAllowed, InvalidInput with everything that is missing, and Conflict.
+    With `make` the namespace is made first, and stays if the team cannot move there yet. Raises NotAllowed, InvalidInput
+    with everything that is missing, and Conflict.
     """
     _need_admin(by)
     _need_pods(cluster)
@@ -44,6 +45,14 @@ def bind(*, team: Team, cluster: str, namespace: str, by: User | None) -> TeamNa
         raise _wrong(namespace, f"belongs to team {other.team.name}; a namespace has one team")
     if left := _others_there(team, cluster, namespace):
         raise _wrong(namespace, f"still has jobs of other teams: {', '.join(map(str, left))}; wait for their end")
+    if before := namespaces.former(cluster, namespace, team=team):
+        words = (
+            f"was that of team {before.team.name}, whose claims, Secrets and policies may still be in it; give team "
+            f"{team.name} another one"
+        )
+        raise _wrong(namespace, words)
+    if make:
+        _make(cluster, namespace)
     if problems := list(_missing(team, cluster, namespace)):
         raise InvalidInput(*(Problem("namespace", namespace, words) for words in problems))
     return namespaces.bind(team=team, cluster=cluster, namespace=namespace, by=by)
@@ -59,6 +68,16 @@ def release(*, team: Team, cluster: str, by: User | None) -> None:
     if problems := list(_missing(team, cluster, home)):
         raise InvalidInput(*(Problem("namespace", home, words) for words in problems))
     namespaces.release(team=team, cluster=cluster, by=by)
+
+
+def _make(cluster: str, namespace: str) -> None:
+    adapter = clusters.get(cluster)
+    if not isinstance(adapter, MakesNamespaces):
+        raise _wrong(namespace, f"cannot be made: cluster {cluster} has no namespaces that Muster makes")
+    try:
+        adapter.make_namespace(namespace)
+    except ClusterError as error:
+        raise _wrong(namespace, f"cannot be made: {error}") from error
 
 
 def _missing(team: Team, cluster: str, namespace: str) -> Iterator[str]:

@@ -28,7 +28,7 @@ def page(request: HtmxRequest, name: str) -> HttpResponse:
         raise Http404
     if request.method != "POST":
         return _answer(request, name)
-    given = {one: request.POST.get(one, "").replace("\0", "").strip() for one in ("team", "namespace")}
+    given = {one: request.POST.get(one, "").replace("\0", "").strip() for one in ("team", "namespace", "make")}
     team = Team.objects.filter(name=given["team"]).first()
     if team is None:
         return _answer(request, name, given=given, wrong={"team": ["Choose a team"]}, status=422)
@@ -37,7 +37,13 @@ def page(request: HtmxRequest, name: str) -> HttpResponse:
             team_namespaces.release(team=team, cluster=name, by=request.user)
             messages.success(request, f"New jobs of {team.name} are made in the cluster's own namespace again.")
         else:
-            row = team_namespaces.bind(team=team, cluster=name, namespace=given["namespace"], by=request.user)
+            row = team_namespaces.bind(
+                team=team,
+                cluster=name,
+                namespace=given["namespace"],
+                by=request.user,
+                make=request.POST.get("make") == "on",
+            )
             messages.success(request, f"New jobs of {team.name} are made in namespace {row.namespace}.")
     except Conflict as error:
         return _answer(request, name, given=given, errors=[str(error)], status=409)

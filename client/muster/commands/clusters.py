@@ -121,14 +121,19 @@ def namespaces(*, name: str, output: Output) -> None:
 @click.argument("name")
 @click.argument("team")
 @click.argument("namespace")
+@click.option(
+    "--make",
+    is_flag=True,
+    help="Have Muster make the namespace first (deploy/team-namespaces.yaml).",
+)
 @reading
-def bind(*, name: str, team: str, namespace: str, output: Output) -> None:
+def bind(*, name: str, team: str, namespace: str, make: bool, output: Output) -> None:
     """Have a team's jobs made in a namespace of its own, from the next one on.
 
     Refused, with the line that mends it, for each right and each claim that the namespace lacks.
     """
     with open_client() as client:
-        made = client.bind_namespace(name, team, namespace)
+        made = client.bind_namespace(name, team, namespace, make=make)
     line = f"New jobs of team {made.team} on cluster {made.cluster} are made in namespace {made.namespace}"
     output.item(made, ident=made.namespace, lines=lambda: [printable(line)])
 

@@ -58,9 +58,12 @@ class Clusters(Session):
         path = place("clusters", cluster, "namespaces")
         return await self._whole(page(path, parse=TeamNamespace.parse, missing=_missing(cluster)))
 
-    async def bind_namespace(self, cluster: str, team: str, namespace: str) -> TeamNamespace:
-        """Have a team's jobs made in a namespace of its own, from the next one on. Raises NotFound and Conflict."""
-        body = {"team": team, "namespace": namespace}
+    async def bind_namespace(self, cluster: str, team: str, namespace: str, *, make: bool = False) -> TeamNamespace:
+        """Have a team's jobs made in a namespace of its own, from the next one on; `make`: which Muster makes first.
+
+        Raises NotFound and Conflict.
+        """
+        body = {"team": team, "namespace": namespace, **({"make": True} if make else {})}
         path = place("clusters", cluster, "namespaces")
         return await self._send(Call("POST", path, TeamNamespace.parse, json=body, missing=_missing(cluster)))
 

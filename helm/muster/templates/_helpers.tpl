@@ -96,6 +96,7 @@ http://{{ include "muster.name" . }}.{{ .Release.Namespace }}.svc{{ if ne (int .
 {{- define "muster.clusters" -}}
 {{- $found := dict }}
 {{- $defaults := dict "NAMESPACE" (first .Values.jobs.namespaces) "CONTROL_URL" (include "muster.inside" .) }}
+{{- if .Values.jobs.makeTeamNamespaces }}{{ $_ := set $defaults "TEAM_ROLE" (printf "%s-team" (include "muster.wide" .)) }}{{ end }}
 {{- range $alias, $options := .Values.clusters }}
 {{- $_ := set $found $alias (dict "BACKEND" "jobs.clusters.kubernetes.KubernetesCluster" "OPTIONS" (merge (dict) $options $defaults)) }}
 {{- end }}
@@ -227,5 +228,72 @@ tolerations: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- with .Values.priorityClassName }}
 priorityClassName: {{ . }}
+{{- end }}
+{{- end }}
+
+{{/* What Muster does with the pods of jobs, in each of their namespaces: as deploy/account.yaml, which says why. */}}
+{{- define "muster.jobRules" -}}
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [create, get, list, watch, patch, delete, deletecollection]
+- apiGroups: [""]
+  resources: [pods/log]
+  verbs: [get]
+- apiGroups: [""]
+  resources: [services]
+  verbs: [create, get, list, watch, patch, delete]
+- apiGroups: [""]
+  resources: [secrets]
+  verbs: [create]
+- apiGroups: [""]
+  resources: [configmaps]
+  verbs: [create, get]
+- apiGroups: [""]
+  resources: [persistentvolumeclaims]
+  verbs: [create, get, patch, delete]
+- apiGroups: [""]
+  resources: [events]
+  verbs: [list, watch]
+- apiGroups: [networking.k8s.io]
+  resources: [networkpolicies]
+  verbs: [create]
+- apiGroups: [monarch.pytorch.org]
+  resources: [monarchmeshes]
+  verbs: [create, get, deletecollection]
+{{- end }}
+
+{{/* How roles of the whole cluster begin: two releases may have the same name. */}}
+{{- define "muster.wide" -}}
+{{ .Release.Namespace }}-{{ include "muster.name" . }}
+{{- end }}
+
+{{/* Roles of the whole cluster, by the file in deploy/ that says what each is for. The team's two are bound by Muster in the
+namespaces that it makes. */}}
+{{- define "muster.wideRoles" -}}
+{{- if .Values.jobs.seeNodes }}
+nodes:
+  - {apiGroups: [""], resources: [nodes], verbs: [get, list, watch]}
+  - {apiGroups: [storage.k8s.io], resources: [storageclasses], verbs: [list]}
+{{- end }}
+{{- if .Values.jobs.seeForeignPods }}
+foreign-pods:
+  - {apiGroups: [""], resources: [pods], verbs: [list]}
+{{- end }}
+{{- if .Values.jobs.watchAllNamespaces }}
+all-namespaces:
+  - {apiGroups: [""], resources: [pods, services, events], verbs: [list, watch]}
+{{- end }}
+{{- if .Values.jobs.makeTeamNamespaces }}
+team: {{- include "muster.jobRules" . | nindent 2 }}
+team-reader:
+  - {apiGroups: [""], resources: [pods], verbs: [get, list, watch]}
+team-namespaces:
+  - {apiGroups: [""], resources: [namespaces], verbs: [create]}
+  - {apiGroups: [""], resources: [serviceaccounts], verbs: [create]}
+  - {apiGroups: [rbac.authorization.k8s.io], resources: [rolebindings], verbs: [create]}
+  - apiGroups: [rbac.authorization.k8s.io]
+    resources: [clusterroles]
+    resourceNames: [{{ include "muster.wide" . }}-team, {{ include "muster.wide" . }}-team-reader]
+    verbs: [bind]
 {{- end }}
 {{- end }}

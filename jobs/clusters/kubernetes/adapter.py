@@ -38,9 +38,9 @@ from .facts.sizes import Size, read_size
 from .launch import LAUNCH_SECONDS, AttemptLauncher
 from .reading import inspection, pod_logs, raw_events
 from .reading.probing import Probing
-from .storage import claims, keeper
+from .storage import claims, keeper, namespaces
 from .teardown import END_SECONDS, end, end_replicas
-from .watch.informers import FRESH_SECONDS, ClusterView
+from .watch.informers import BROKEN_SECONDS, ClusterView
 from .watch.node_list import NodeList
 from .watch.nodes import read_node
 
@@ -50,6 +50,7 @@ START = AGENT.with_name("pod_entry.py")
 # (control/lease_renewal.py).
 LOOK_SECONDS, LAST_SECONDS = 11.0, 5.0
 NODES_SECONDS = 60.0  # a list of nodes, and pages of pods
+NAMESPACE_SECONDS = 45.0  # of one, with all that is in it
 KEEP_SECONDS = 45.0  # a turn of a keeper, or of a check: a few calls
 TOMBSTONE_SECONDS = 3600.0  # no call begun before an attempt was closed is still in flight after that
 TIDY_SECONDS = 300.0
@@ -144,6 +145,9 @@ class KubernetesCluster(ClusterView):
         site = replace(self.site, namespace=namespace)
         return client.run(inspection.rights(self.api, site), CALL_SECONDS)
 
+    def make_namespace(self, name: str) -> None:
+        client.run(namespaces.make(self.api, self.site, name), NAMESPACE_SECONDS)
+
     def identity(self) -> str:
         return client.run(inspection.identity(self.api), CALL_SECONDS)
 
@@ -151,10 +155,10 @@ class KubernetesCluster(ClusterView):
         return client.run(inspection.inspect(self.api, self.site, classes=claims.classes), CALL_SECONDS)
 
     def probe(self, asked: Probe, *, is_late: bool) -> list[Inspected] | None:
-        return client.run(self._probing().step(asked, is_late=is_late), KEEP_SECONDS)
+        return client.run(self._probing(asked.namespace).step(asked, is_late=is_late), KEEP_SECONDS)
 
-    def remove_probe(self, uid: str) -> bool:
-        return client.run(self._probing().remove(uid), KEEP_SECONDS)
+    def remove_probe(self, uid: str, namespace: str = "") -> bool:
+        return client.run(self._probing(namespace).remove(uid), KEEP_SECONDS)
 
     def raw_events(self, ref: AttemptRef, names: Collection[str]) -> ClusterEvents:
         namespace = ref.within(self.namespace).namespace
@@ -219,7 +223,7 @@ class KubernetesCluster(ClusterView):
     def open_attempts(self, namespace: str = "") -> list[AttemptRef]:
         view = self.view(namespace)
         client.run(view.catch_up(), CALL_SECONDS)
-        if view.as_of < self._clock() - FRESH_SECONDS:
+        if view.as_of < self._clock() - BROKEN_SECONDS:
             raise Unreachable(f"the watch of namespace {view.namespace} has been silent for too long")
         return [one.ref for one in view.attempts() if one.has_live_owner or one.is_any_alive]
 
@@ -258,7 +262,7 @@ class KubernetesCluster(ClusterView):
         old = [
             (view, one)
             for view in self.views()
-            for one in view.owners.everything()
+            for one in view.every_owner()
             if one.is_sealed and one.created_at[:19] < limit[:19]
         ]
         for view, one in old:
@@ -398,8 +402,8 @@ class KubernetesCluster(ClusterView):
             need_agent=launcher.need_agent, now=self._clock(),
         )  # fmt: skip
 
-    def _probing(self) -> Probing:
-        launcher = self._launcher(self.namespace)
+    def _probing(self, namespace: str) -> Probing:
+        launcher = self._launcher(namespace or self.namespace)
         return Probing(
             self.api, launcher.site, launcher.agent["metadata"]["name"], launcher.need_agent,
             why=pod_reasons.why_no_answer, now=self._clock(),
@@ -409,12 +413,14 @@ class KubernetesCluster(ClusterView):
         return await self._launcher(plan.ref.within(self.namespace).namespace).check(plan)
 
     async def _need_alone(self, plan: Plan) -> None:
-        """Raise Unreachable, and end them, if earlier attempts of the run are alive, in any namespace that is in use.
+        """Raise Unreachable, and end them, if earlier attempts of the run are alive where they were made.
 
-        They were closed before this one was begun, but a cluster restored to an older state has them back.
+        They were closed before this one was begun, but a cluster restored to an older state has them back. In other
+        namespaces it would be pods of somebody else with their names.
         """
-        earlier = [AttemptRef(plan.run, number) for number in range(1, plan.attempt)]
-        drawn = [view.drawn(ref) for view in self.views() for ref in earlier]
+        places = {self.namespace, *plan.former, *filter(None, [plan.namespace])}
+        views = [view for view in self.views() if view.namespace in places]
+        drawn = [view.drawn(AttemptRef(plan.run, number)) for view in views for number in range(1, plan.attempt)]
         for ref in [one.ref for one in drawn if one.is_any_alive]:
             found, _ = await self._look(ref)
             if found.is_any_alive:

@@ -49,8 +49,8 @@ MESH = both("mesh.shape", "mesh.create", "mesh.find", "mesh.pods", "mesh.label")
 MESH_ENDING = both("mesh.delete")
 # Covered elsewhere: elastic jobs in tests/system/faults, logs of containers in tests/cluster/node/test_unreachable.py.
 ELSEWHERE = both(
-    "cluster.end_replicas", "cluster.read_log", "kube.inspect", "kube.events"
-)  # the last two only read, for a person
+    "cluster.end_replicas", "cluster.read_log", "kube.inspect", "kube.events", "kube.namespace", "kube.review"
+)  # the last ones are for a person who asks again: two only read, and a half-made namespace is never taken over
 SUBMITTING = both("cluster.placement")
 CLAIMS = both("kube.claim")
 KEEPERS = both("kube.keeper")

@@ -178,11 +178,11 @@ def test_a_lagging_watch_does_not_hide_a_late_pod(place, gate, gated):
     late = late_pod(place)
     late["metadata"]["annotations"] = {"rig/hang": "true"}
     end(gated)
-    until(lambda: gated.view().owners.of(("7-abc", 1))[0].is_sealed and not gated.view().pods.of(("7-abc", 1)))
+    until(lambda: gated.view().every_owner()[0].is_sealed and not gated.view().drawn(REF).pods)
     gate.held.add("pods")
     place.make("pods", late)
     seen = gated.observe(REF, expected())
-    assert gated.view().pods.of(("7-abc", 1)) == (), "the picture does not know yet"
+    assert gated.view().drawn(REF).pods == (), "the picture does not know yet"
     assert not seen.is_sealed and seen.replicas[1].is_alive
     gate.held.clear()
     place.annotate(pod_name(1), hang=None)
@@ -245,10 +245,10 @@ def test_a_watch_from_an_expired_version_is_relisted(place, gate, gated):
     gate.refuse(410, verb="GET", kind="pods", times=1)
     until(lambda: gate.troubles[0].times == 0)  # when the next watch is opened
     until(lambda: gate.seen["WATCH pods"] > seen + 1)
-    reflector, picture = gated.view().pod_watch, gated.view().pods
+    reflector = gated.view().scope.pod_watch
     until(lambda: reflector.streams + reflector.lists >= 2)
     place.annotate(pod_name(0), exit_code="0")
-    until(lambda: sorted(one.state for one in picture.of(("7-abc", 1))) == ["running", "succeeded"])
+    until(lambda: sorted(one.state for one in gated.view().drawn(REF).pods) == ["running", "succeeded"])
 
 
 @pytest.mark.parametrize("can_stream", [True, False])

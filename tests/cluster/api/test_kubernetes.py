@@ -129,7 +129,7 @@ def test_a_foreign_pod_with_our_labels_is_neither_counted_nor_deleted(place, clu
     run_all(cluster)
     said = labels.of_replica("7-abc", 1, "worker", 0, owner=owner_of(place))
     place.make("pods", foreign_pod("stranger", said, annotations={"muster.dev/run": "\u2603" * 9000}))
-    until(lambda: "stranger" in {pod.name for pod in cluster.view().pods.of(("7-abc", 1))})
+    until(lambda: "stranger" in {pod.name for pod in cluster.view().drawn(REF).pods})
     assert states(cluster) == ["running", "running"]
     seen = end(cluster)
     assert not any(one.is_alive for one in seen.replicas)
@@ -366,7 +366,7 @@ def test_tombstones_are_removed_once_no_late_call_can_arrive(place):
     cluster = KubernetesCluster(agent=place.agent, clock=lambda: now[0], **options)
     place.clusters.append(cluster)
     end(cluster)
-    until(lambda: cluster.view().owners.of(("7-abc", 1)))
+    until(lambda: cluster.view().drawn(REF).owner)
     assert cluster.tidy() == 0
     now[0] += 7200
     assert cluster.tidy() == 1

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from jobs.clusters.kubernetes.adapter import KubernetesCluster
-from jobs.clusters.kubernetes.watch.node_list import REVIEWS
+from jobs.clusters.kubernetes.api import reviews
 from jobs.core.node_seen import NodeSeen
 from rig.world import let_see_all_pods, let_see_nodes
 from tests.cluster.api.test_spread import GROUP, NOT_READY, taints
@@ -82,7 +82,7 @@ def test_pods_of_others_count_once_the_account_may_list_them(place, seen_by, mon
         assert seen_by(slow)[node].others is None and asked == ["api/v1/nodes"], "a refusal is remembered"
         now[0] += 301
         assert seen_by(slow)[node].others == 3, "its own pods are not those of others"
-        assert asked[1:] == ["api/v1/nodes", REVIEWS, "api/v1/pods"]
+        assert asked[1:] == ["api/v1/nodes", f"{reviews.GROUP}/selfsubjectaccessreviews", "api/v1/pods"]
     finally:
         place.admin.delete(f"{ELSEWHERE}/{name}")
     until(lambda: seen_by(slow)[node].others == 0)

@@ -66,7 +66,7 @@ def test_a_silent_node_is_named_and_its_pods_are_force_deleted(place, node, seei
 
 def test_replicas_on_a_deleted_node_are_lost(place, node, seeing):
     cluster = run_on(place, node)
-    until(lambda: cluster.nodes.picture.of((node, 0)))
+    until(lambda: cluster.nodes.picture.of(node))
     place.admin.delete(f"/api/v1/nodes/{node}")
     until(lambda: "lost" in states(cluster))
     assert cluster.observe(REF, expected()).replicas[0].reason == f"its node {node} is not in the cluster any more"  # fmt: skip
@@ -76,7 +76,7 @@ def test_replicas_on_a_deleted_node_are_lost(place, node, seeing):
 def test_no_pod_is_force_deleted_before_the_node_counts_as_lost(place, node, seeing):
     cluster = run_on(place, node, lost_seconds=3600)
     silence(place, node)
-    until(lambda: (found := cluster.nodes.picture.of((node, 0))) and found[0].silence)
+    until(lambda: (found := cluster.nodes.picture.of(node)) and found[0].silence)
     cluster.delete(REF, 3)
     until(lambda: all("deletionTimestamp" in one["metadata"] for one in place.pods().values()))
     cluster.delete(REF, 3)

@@ -7,8 +7,19 @@ from collections.abc import Iterator
 import pytest
 
 from common.errors import MusterError
+from jobs.clusters.kubernetes.adapter import KubernetesCluster
+from jobs.clusters.kubernetes.watch.scopes import MANY_NAMESPACES
 from rig.plane import ControlPlane
-from rig.world import fill, let_see_nodes, objects, settle, username
+from rig.world import (
+    fill,
+    let_make_namespaces,
+    let_see_all_pods,
+    let_see_nodes,
+    let_watch_all,
+    objects,
+    settle,
+    username,
+)
 from tests.cluster.api import (
     test_claims,
     test_keeper,
@@ -24,6 +35,8 @@ from tests.support.monarch_operator import NEW, OLD, Operator, defined
 from tests.support.patience import until
 
 NAMESPACE = f"rights-{os.getpid()}"
+WIDER = ("foreign-pods", "all-namespaces", "team-namespaces")
+NOT_REQUESTS = {("rbac.authorization.k8s.io", "clusterroles", "bind")}  # asked about with the creation of a binding
 WATCHED = ("pods", "services", "events", "nodes")
 USER = username(NAMESPACE)
 
@@ -89,6 +102,38 @@ def test_the_account_may_do_what_muster_asks_for_and_nothing_else(place):
     assert not [right for right, codes in asked.items() if 403 in codes], "a right is missing"
     may, used = audit_log.granted(rules), set(asked)
     assert (may - used, used - may) == (set(), set()), "(never used, not granted)"
+
+    forget(place)
+    grant_wider_rights(place)
+    wide = place.cluster(TEAM_ROLE=f"{NAMESPACE}-team")
+    use_wider_rights(place, wide)
+    rules += [
+        rule
+        for file in WIDER
+        for one in objects(file, NAMESPACE)
+        if one["kind"] == "ClusterRole" and one["metadata"]["name"] == f"{NAMESPACE}-{file}"
+        for rule in one["rules"]
+    ]
+    asked = audit_log.asked(place.plane.audit_log, user=USER)
+    assert not [right for right, codes in asked.items() if 403 in codes], "a right is missing"
+    allowed, used = audit_log.granted(rules), set(asked)
+    assert (allowed - used, used - allowed) == (NOT_REQUESTS, set()), "(never used, not granted)"
+
+
+def grant_wider_rights(place: NamespaceFixture) -> None:
+    let_see_all_pods(place.admin, NAMESPACE)
+    let_watch_all(place.admin, NAMESPACE)
+    let_make_namespaces(place.admin, NAMESPACE)
+
+
+def use_wider_rights(place: NamespaceFixture, cluster: KubernetesCluster) -> None:
+    """List foreign pods, make namespaces, and follow them all at once."""
+    assert cluster.list_nodes()
+    names = [f"{NAMESPACE}-{number}" for number in range(MANY_NAMESPACES)]
+    for name in names:
+        cluster.make_namespace(name)
+    cluster.watch([NAMESPACE, *names])
+    until(lambda: len({id(view.scope) for view in cluster.views()}) == 1)
 
 
 def follow_without_streamed_lists(place: NamespaceFixture) -> None:

@@ -72,7 +72,11 @@ class Desk:
     """A watcher's two threads, run in turns by the test."""
 
     def __init__(self, cluster):
-        self.changes, self.replica_updates, self.writer = cluster.changes(), cluster.replica_updates(), watcher.Writer()
+        self.changes, self.replica_updates, self.writer = (
+            cluster.changes(),
+            cluster.replica_updates(),
+            watcher.Writer("local"),
+        )
         next(self.changes)
 
     def rows(self, job) -> list[str]:

@@ -7,14 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from common.errors import Refused
 from jobs.core.attempt_ref import AttemptRef
 from jobs.core.plan import Claim
 from rig import programs
-from rig.world import abandon, settle
+from rig.world import abandon, let_make_namespaces, settle
 from tests.cluster.conftest import expected, launch, plan
 from tests.support.patience import until
 
 ROOT = Path(__file__).resolve().parents[3]
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
 _numbers = count(1)
 
 
@@ -114,3 +116,58 @@ def test_a_claim_moves_with_its_volume(place, second):
         assert again.returncode == 1 and "has no claim data" in again.stderr
     finally:
         place.admin.delete(f"{path}/{volume}")
+
+
+@pytest.fixture
+def made(place):
+    """The name of a namespace that Muster is to make; what it makes, and the right to, end with the test."""
+    name = f"t{os.getpid()}-made{next(_numbers)}"
+    yield name
+    place.admin.delete(f"/api/v1/namespaces/{name}")
+    for role in ("team", "team-reader", "team-namespaces"):
+        for kind in ("clusterrolebindings", "clusterroles"):
+            place.admin.delete(f"{RBAC}/{kind}/{place.namespace}-{role}")
+
+
+def test_a_namespace_is_made_with_muster_s_rights_and_a_closed_network(place, made):
+    cluster = place.cluster(TEAM_ROLE=f"{place.namespace}-team", NETWORK_POLICY=True)
+    with pytest.raises(Refused, match=r"may not make namespaces.*deploy/team-namespaces\.yaml"):
+        cluster.make_namespace(made)
+    assert place.admin.get(f"/api/v1/namespaces/{made}").status_code == 404
+    let_make_namespaces(place.admin, place.namespace)
+    cluster.make_namespace(made)
+    found = place.admin.get(f"/api/v1/namespaces/{made}").json()
+    assert found["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
+    assert not [one for one in cluster.inspect_rights(made) if one.state == "wrong"]
+    policies = place.admin.get(f"/apis/networking.k8s.io/v1/namespaces/{made}/networkpolicies").json()["items"]
+    assert [one["metadata"]["name"] for one in policies] == ["default-deny"]
+    (reader,) = [
+        one
+        for one in place.admin.get(f"{RBAC}/namespaces/{made}/rolebindings").json()["items"]
+        if one["metadata"]["name"] == "muster-reader"
+    ]
+    assert reader["roleRef"]["name"] == f"{place.namespace}-team-reader"
+    until(lambda: place.admin.get(f"/api/v1/namespaces/{made}/serviceaccounts/default").is_success)
+    launch(cluster, plan(namespace=made))
+    ref = AttemptRef("7-abc", 1, made)
+    until(lambda: {one.state.value for one in cluster.observe(ref, expected()).replicas} == {"running"})
+
+
+def test_one_that_is_there_is_left_alone_whatever_it_says_of_itself(place, made, second):
+    cluster = place.cluster(TEAM_ROLE=f"{place.namespace}-team")
+    let_make_namespaces(place.admin, place.namespace)
+    begun = {"metadata": {"name": made, "labels": {"app.kubernetes.io/managed-by": "muster"}}}
+    assert place.admin.post("/api/v1/namespaces", json=begun).status_code == 201
+    for name in (second, made):
+        with pytest.raises(Refused, match=f"namespace {name} is there already"):
+            cluster.make_namespace(name)
+        bindings = place.admin.get(f"{RBAC}/namespaces/{name}/rolebindings").json()["items"]
+        assert not [one for one in bindings if one["roleRef"]["kind"] == "ClusterRole"]
+
+
+def test_muster_can_bind_no_other_role_and_nobody_else_s_namespace_is_touched(place, made):
+    """What the right in deploy/team-namespaces.yaml does not allow."""
+    let_make_namespaces(place.admin, place.namespace)
+    cluster = place.cluster(TEAM_ROLE="cluster-admin")
+    with pytest.raises(Refused, match="may not make what the namespace needs"):
+        cluster.make_namespace(made)

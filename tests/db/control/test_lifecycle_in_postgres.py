@@ -90,7 +90,7 @@ def test_what_the_watcher_still_had_to_say_of_a_replica_that_is_gone_changes_not
     lab.cluster.lose(job.run, 1, "worker", index=1)
     lab.visit(job)
     late = ReplicaSeen("worker", 1, ReplicaState.RUNNING, is_alive=True, version=10**9)
-    replica_status.write([ReplicaUpdate(job.run, 1, late)], now=lab.clock())
+    replica_status.write([ReplicaUpdate(job.run, 1, late)], cluster="local", now=lab.clock())
     assert job.replicas.get(index=1).state == "lost"
     lab.visit(job, times=3)
     assert failures.first_failure(job).replica == "worker-1"

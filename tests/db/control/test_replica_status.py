@@ -1,5 +1,6 @@
 """Replica states from the cluster are stored in batches, once, and an older view never overwrites a newer one."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -10,7 +11,7 @@ from django.utils import timezone
 from jobs.control import replica_status, watcher
 from jobs.core.lifecycle import Phase
 from jobs.core.verdict import ReplicaSeen, ReplicaState, ReplicaUpdate
-from jobs.models import Job, Rank, Replica
+from jobs.models import Attempt, Job, Rank, Replica
 from tests.support.builders import Clock
 from tests.support.locks import in_thread, until_waiting
 from tests.support.patience import PATIENCE_SECONDS
@@ -31,7 +32,7 @@ def look(job: Job, index: int, state: ReplicaState, *, version: int = 0, attempt
 
 
 def write(*news: ReplicaUpdate, at=None) -> set[int]:
-    return set(replica_status.write(news, now=at or timezone.now()).complete)
+    return set(replica_status.write(news, cluster="local", now=at or timezone.now()).complete)
 
 
 def states(job: Job) -> list[str]:
@@ -53,6 +54,21 @@ def test_updates_of_one_or_many_jobs_take_one_statement(job, lab):
         with CaptureQueriesContext(connection) as asked:
             write(*news)
         assert len(asked) == 1
+
+
+def test_what_was_seen_elsewhere_than_the_attempt_was_made_changes_nothing(job):
+    """Whoever may create pods in another namespace can give them the names and labels of this job's."""
+    forged = look(job, 0, FAILED, version=9, reason="by somebody else")
+    Attempt.objects.filter(job=job).update(namespace="ours")
+    write(replace(forged, namespace="theirs"))
+    replica_status.write([replace(forged, namespace="ours")], cluster="another", now=timezone.now())
+    assert states(job) == ["pending", "pending"]
+    write(replace(look(job, 0, RUNNING, version=9), namespace="ours"))
+    assert states(job) == ["running", "pending"]
+    Replica.objects.filter(job=job).update(launch=None)
+    Attempt.objects.filter(job=job).delete()  # as of an attempt that a process of an earlier release launched
+    write(replace(look(job, 1, RUNNING, version=9), namespace="ours"))
+    assert states(job) == ["running", "running"]
 
 
 def test_an_older_update_does_not_overwrite_a_newer_one(job):
@@ -124,7 +140,7 @@ def _row_versions(job: Job) -> list[str]:
 
 
 def test_updates_that_could_not_be_written_are_retried_with_the_newest_state(job):
-    writer = watcher.Writer()
+    writer = watcher.Writer("local")
     with connection.cursor() as cursor:  # the table is missing, which fails like an unreachable database
         cursor.execute("SAVEPOINT away")
         cursor.execute("ALTER TABLE jobs_replica RENAME TO elsewhere")
@@ -139,7 +155,7 @@ def test_the_writer_keeps_poking_a_job_that_should_run_however_busy_others_are(j
     """A visit may have observed a moment too early, and nothing else would trigger another."""
     rung, clock, other = [], Clock(), lab.running()
     monkeypatch.setattr(watcher.doorbell, "poke_now", lambda task, job: rung.append(job))
-    writer = watcher.Writer(clock.seconds)
+    writer = watcher.Writer("local", clock.seconds)
     writer.take([look(job, 0, RUNNING), look(job, 1, RUNNING)])
     rung.clear()
     for number in range(10):  # never idle for a whole interval
@@ -159,7 +175,7 @@ def test_a_concurrent_visit_does_not_hide_the_last_replica(job, monkeypatch):
     """Each writes one of the two; the statement that waited for the visit's lock still sees the rows from before it."""
     rung, clock = [], Clock()
     monkeypatch.setattr(watcher.doorbell, "poke_now", lambda task, job: rung.append(job))
-    writer = watcher.Writer(clock.seconds)
+    writer = watcher.Writer("local", clock.seconds)
     with transaction.atomic():
         Job.objects.select_for_update().get(pk=job.pk)
         writing = in_thread(lambda: writer.take([look(job, 0, RUNNING, version=5), look(job, 1, RUNNING, version=6)]))

@@ -76,9 +76,9 @@ def test_a_namespace_has_one_team_and_a_team_one_namespace(cluster, people, team
         bind(people, team)
     bind(people, team, "nlp-two")
     assert [one.namespace for one in namespaces.bound("local")] == ["nlp-two"]
-    bind(people, other)
+    bind(people, other, "vision-jobs")
     with pytest.raises(Conflict, match="given to another team meanwhile"):
-        namespaces.bind(team=team, cluster="local", namespace="nlp-jobs", by=None)
+        namespaces.bind(team=team, cluster="local", namespace="vision-jobs", by=None)
 
 
 def test_a_namespace_with_jobs_of_another_team_is_not_given_away(cluster, lab, people, team):
@@ -88,6 +88,20 @@ def test_a_namespace_with_jobs_of_another_team_is_not_given_away(cluster, lab, p
     team_namespaces.release(team=team, cluster="local", by=people.admin)
     other = Team.objects.get(name="vision")
     assert f"still has jobs of other teams: {job.pk}" in refusals(people, other)[0]
+
+
+def test_a_namespace_that_was_another_team_s_is_not_given_away(cluster, lab, people, team):
+    """What is left in it, and jobs that have not begun, would be the new team's."""
+    bind(people, team)
+    waits = lab.submit()
+    team_namespaces.release(team=team, cluster="local", by=people.admin)
+    other = Team.objects.get(name="vision")
+    assert "was that of team nlp, whose claims, Secrets and policies may still be in it" in refusals(people, other)[0]
+    bind(people, team)  # back to the same team
+    team_namespaces.release(team=team, cluster="local", by=people.admin)
+    TeamNamespace.objects.create(team=other, cluster="local", namespace="nlp-jobs")  # as by an earlier release
+    start(lab, waits)
+    assert launched(lab, waits) == cluster.namespace, "a job that has not begun does not begin among another team's"
 
 
 def test_what_the_namespace_lacks_is_told_with_the_line_that_mends_it(cluster, lab, people, team):
@@ -170,6 +184,33 @@ def test_the_page_and_the_api(cluster, as_, people, team):
     assert client.delete(f"{api}/nlp").status_code == 204
     assert client.delete(f"{api}/nlp").status_code == 409
     assert client.get("/api/v1/clusters/nowhere/namespaces").status_code == 404
+
+
+def test_muster_makes_the_namespace_where_it_may(cluster, as_, people, team):
+    client, api = as_(people.admin), "/api/v1/clusters/local/namespaces"
+    cluster.without_rights |= {"made", "paged"}
+    asked = {"team": "nlp", "namespace": "made", "make": True}
+    answer = client.post(api, asked, content_type="application/json")
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["message"] == "cannot be made: the account may not make namespaces"
+    cluster.may_make_namespaces = True
+    refused = client.post(api, {**asked, "make": False}, content_type="application/json")
+    assert refused.status_code == 422 and cluster.made == []
+    assert client.post(api, asked, content_type="application/json").status_code == 201
+    page = client.post("/clusters/local/namespaces", {"team": "nlp", "namespace": "paged", "make": "on"})
+    assert page.status_code == 302 and cluster.made == ["made", "paged"]
+    assert [one.namespace for one in namespaces.bound("local")] == ["paged"]
+    with pytest.raises(NotAllowed):
+        team_namespaces.bind(team=team, cluster="local", namespace="x", by=people.owner, make=True)
+    assert cluster.made == ["made", "paged"]
+
+
+def test_a_made_namespace_stays_while_the_team_cannot_move_there_yet(cluster, people, team):
+    """Its claims can only be taken there once it exists."""
+    cluster.may_make_namespaces, cluster.job_claim = True, "shared"
+    with pytest.raises(InvalidInput, match="lacks claim shared"):
+        team_namespaces.bind(team=team, cluster="local", namespace="made", by=people.admin, make=True)
+    assert cluster.made == ["made"] and not namespaces.bound("local")
 
 
 def test_a_queue_opens_networks_within_what_is_allowed_and_the_plan_says_what_is_closed(cluster, lab, people, team):

@@ -202,16 +202,16 @@ def follow(api, rest, taken):
 
 
 def answers(speaker, api) -> None:
-    """A request on the watch's connection gets its two bytes: no state of the pause is left."""
+    """The next watch on the connection gets its line: no state of the pause is left."""
 
     async def call():
-        return await api.call("GET", "next")
+        return [line async for line in api.lines("next", params={}, silence_seconds=60)]
 
     with ThreadPoolExecutor() as pool:
         answer = pool.submit(client.run, call(), 10)
         assert b"GET /next" in speaker.connection.recv(1 << 16)
-        speaker.connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
-        assert answer.result().body == {}
+        speaker.connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n{}\n")
+        assert answer.result() == [b"{}"]
 
 
 def test_over_tls_data_waits_during_a_pause_and_is_all_read_at_its_end(speaker, api):

@@ -48,7 +48,8 @@ def test_a_queue_opens_only_what_lies_within_what_is_allowed(wanted, allowed, be
 def test_the_internet_leaves_out_private_networks_and_metadata_services():
     four, six = egress.blocks(["internet"])
     assert four["cidr"] == "0.0.0.0/0" and "169.254.0.0/16" in four["except"] and "10.0.0.0/8" in four["except"]
-    assert six == {"cidr": "::/0", "except": ["fc00::/7", "fe80::/10"]}
+    assert "168.63.129.16/32" in four["except"], "a metadata service at a public address"
+    assert six == {"cidr": "::/0", "except": ["64:ff9b::/96", "2002::/16", "fc00::/7", "fe80::/10"]}
     assert egress.blocks(["10.0.0.0/8", "10.0.0.0/8", "1.2.3.4"]) == [{"cidr": "10.0.0.0/8"}, {"cidr": "1.2.3.4/32"}]
 
 

@@ -10,6 +10,7 @@ from queues.shape import merge, of_resources
 
 NODE = {"cpus": "96", "memory": "512Gi", "gpu_type": "h100-80gb", "resource": "nvidia.com/gpu"}
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 SIDECAR = {"name": "proxy", "image": "proxy:1", "volumeMounts": [{"name": "cache", "mountPath": "/cache"}]}
 FULL = {
     "node": NODE,
@@ -18,7 +19,7 @@ FULL = {
     "pods": {
         "service_account": "train", "scheduler": "gang", "pull_secrets": ["registry"],
         "affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}},
-        "security": {"runAsUser": 4000}, "init_containers": [{"name": "warm", "image": "warm:1"}],
+        "security": {"seccompProfile": {"type": "RuntimeDefault"}}, "init_containers": [{"name": "warm", "image": "warm:1"}],
         "sidecars": [SIDECAR], "volumes": [{"name": "cache", "emptyDir": {}}],
         "mounts": [{"name": "cache", "mountPath": "/cache"}],
     },
@@ -81,6 +82,13 @@ def test_what_is_wrong_is_named_with_its_path_and_the_way_out(document, field, w
         ({"security": {"allowPrivilegeEscalation": True}}, "pods.security.allowPrivilegeEscalation"),
         ({"security": {"runAsNonRoot": False}}, "pods.security.runAsNonRoot"),
         ({"security": {"runAsUser": 0}}, "pods.security.runAsUser"),
+        ({"security": {"runAsUser": 4000}}, "pods.security.runAsUser"),
+        ({"security": {"runAsGroup": 4000}}, "pods.security.runAsGroup"),
+        ({"security": {"fsGroup": 4000}}, "pods.security.fsGroup"),
+        ({"security": {"fsGroupChangePolicy": "Always"}}, "pods.security.fsGroupChangePolicy"),
+        ({"affinity": {"podAffinity": {REQUIRED: [{"topologyKey": "zone", "namespaceSelector": {}}]}}}, f"pods.affinity.podAffinity.{REQUIRED}"),
+        ({"affinity": {"podAffinity": {REQUIRED: [{"topologyKey": "zone", "labelSelector": {"matchLabels": {"muster.dev/user": "eve"}}}]}}}, f"pods.affinity.podAffinity.{REQUIRED}"),
+        ({"affinity": {"podAntiAffinity": {PREFERRED: [{"weight": 1, "podAffinityTerm": {"topologyKey": "zone", "namespaces": ["theirs"]}}]}}}, f"pods.affinity.podAntiAffinity.{PREFERRED}"),
         ({"security": {"seccompProfile": {"type": "Unconfined"}}}, "pods.security.seccompProfile"),
         ({"security": {"procMount": "Unmasked"}}, "pods.security.procMount"),
         ({"security": {"sysctls": [{"name": "a", "value": "b"}]}}, "pods.security.sysctls"),
@@ -174,10 +182,9 @@ def test_an_amount_is_passed_on_as_kubernetes_writes_it():
 
 
 def test_an_ordinary_template_gives_nothing_more():
-    usual = {
-        "security": {"runAsUser": 4000, "seccompProfile": {"type": "RuntimeDefault"}, "capabilities": {"drop": ["ALL"]}}
-    }
-    apart = {"podAntiAffinity": {REQUIRED: [], "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]}}
+    usual = {"security": {"seccompProfile": {"type": "RuntimeDefault"}, "capabilities": {"drop": ["ALL"]}}}
+    near = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "cache"}}}
+    apart = {"podAntiAffinity": {REQUIRED: [], PREFERRED: [{"weight": 1}]}, "podAffinity": {REQUIRED: [near]}}
     assert pod_rights.privileges(FULL) == pod_rights.privileges({"pods": {**usual, "affinity": apart}}) == {}
 
 

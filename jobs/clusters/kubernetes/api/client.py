@@ -142,7 +142,7 @@ class Api:
             total=None, connect=silence_seconds, sock_connect=CALL_SECONDS, sock_read=silence_seconds
         )
         try:
-            async with line.session.http.get(
+            async with line.session.watches.get(
                 path,
                 params=params,
                 headers=line.headers,

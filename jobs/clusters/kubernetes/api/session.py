@@ -64,12 +64,18 @@ class Session(RESTClientObject):
         super().__init__(configuration)
         self.server_name: str | None = configuration.tls_server_name or None
         self.http = self.pool_manager = self._create_pool_manager()
+        self.maxsize = 0  # no bound: watches of each namespace in use hold connections, and no call may wait for them
+        self.watches = self._create_pool_manager()
         self._shown_proxy = proxy
 
     def _create_connector(self) -> aiohttp.TCPConnector:
         return aiohttp.TCPConnector(
             limit=self.maxsize, ssl=self.ssl_context, keepalive_timeout=KEPT_SECONDS, resolver=self._resolver
         )
+
+    async def close(self) -> None:
+        await self.watches.close()
+        await super().close()
 
     async def credentials(self) -> dict[str, str]:
         """Return the headers that say who asks, if a token does. A service account's is re-read once a minute."""

@@ -97,7 +97,6 @@ def network_policy(plan: Plan, site: Site, *, owner: str) -> Manifest:
     """
     mine = {**labels.of_attempt(plan.run, plan.attempt), labels.OWNER: owner}
     peers = [{"podSelector": {"matchLabels": mine}}]
-    dns = {"ports": [{"protocol": protocol, "port": 53} for protocol in ("UDP", "TCP")]}
     reached = egress.blocks((*site.egress, *plan.egress))
     others: list[Manifest] = [{"to": [{"ipBlock": block} for block in reached]}] if reached else []
     if any(role.reads_pods for role in plan.roles):
@@ -114,12 +113,16 @@ def network_policy(plan: Plan, site: Site, *, owner: str) -> Manifest:
             "podSelector": {"matchLabels": mine},
             "policyTypes": ["Ingress", "Egress"],
             "ingress": [{"from": peers}],
-            "egress": [{"to": peers}, dns, _to_control(site.control_url), *others],
+            "egress": [{"to": peers}, to_dns(), to_control(site.control_url), *others],
         },
     }
 
 
-def _to_control(url: str) -> Manifest:
+def to_dns() -> Manifest:
+    return {"ports": [{"protocol": protocol, "port": 53} for protocol in ("UDP", "TCP")]}
+
+
+def to_control(url: str) -> Manifest:
     """Allow the control plane by address if the URL has one, otherwise by port alone: policies know no host names."""
     parts = urlsplit(url)
     port = {"ports": [{"protocol": "TCP", "port": parts.port or (443 if parts.scheme == "https" else 80)}]}
@@ -313,7 +316,7 @@ def _mesh_environment(plan: Plan, role: Role, site: Site) -> list[Manifest]:
 def environment_of_all(plan: Plan) -> dict[str, str]:
     """Return the variables that all replicas have alike: where volumes and files are."""
     env = {volume_variable(name): path or f"{VOLUMES}/{name}" for name, path in plan.volumes.items()}
-    env |= start_variables(plan, mounts.FROM)
+    env |= start_variables(plan, mounts.start_folder(plan))
     return env | {secret_variable(name): one.path or f"{SECRETS}/{name}" for name, one in plan.secret_files.items()}
 
 

@@ -11,7 +11,8 @@ from queues.shape import ReplicaShape
 from .site import Site
 
 Manifest = dict[str, Any]
-FROM = "/muster/from"  # checkpoints of an earlier job
+FROM = "/muster/from"  # what an earlier job kept
+KEPT = "checkpoints"  # its folder there, in a claim that all jobs share
 AGENT, CONFIG, STATE, SHARED, VOLUMES, SECRETS = (
     f"/muster/{name}" for name in ("agent", "told", "state", "job", "volumes", "secrets")
 )
@@ -44,14 +45,23 @@ def mounts(plan: Plan, site: Site) -> list[Manifest]:
     return mounts
 
 
+def start_folder(plan: Plan) -> str:
+    """Return where a pod finds the checkpoints of an earlier job."""
+    return FROM if plan.start_from is None or plan.start_from.claim else f"{FROM}/{KEPT}"
+
+
 def _start_path(start: StartFrom, site: Site) -> Manifest:
-    """Return where the checkpoints are in their claim. Raises Refused where nothing of the other job was kept."""
+    """Return what is mounted of the other job's claim. Raises Refused where nothing of it was kept.
+
+    Of a claim that all jobs share it is that job's whole folder: the kubelet follows links in the path, and the folder
+    for checkpoints is one that the job could have replaced by a link to those of others.
+    """
     if start.claim:
         return {}
     if not site.job_claim:
         words = "its cluster has no JOB_CLAIM, and its queue gave it no storage for checkpoints"
         raise Refused(f"nothing was kept of run {start.run}, from which it is to begin: {words}")
-    return {"subPath": "/".join(part for part in (site.job_claim_path.strip("/"), start.run, "checkpoints") if part)}
+    return {"subPath": "/".join(part for part in (site.job_claim_path.strip("/"), start.run) if part)}
 
 
 def volumes(plan: Plan, shape: ReplicaShape, *, site: Site, config: Manifest, agent: str) -> list[Manifest]:

@@ -12,7 +12,7 @@ from jobs.core.probing import LATE, Probe
 from queues.shape import merge
 
 from . import labels, placement
-from .manifests import PYTHON, pod_security
+from .manifests import PYTHON, pod_security, to_control, to_dns
 from .mounts import AGENT, Manifest
 from .site import Site
 
@@ -41,6 +41,21 @@ def told(probe: Probe, part: str, *, site: Site, peer: str = "") -> dict[str, An
     if part == SECOND:
         return {**asked, "peer": peer, "seconds": REACH_SECONDS}
     return {**asked, "url": site.control_url, "ca": site.control_ca, "names": names(site), "packages": list(PACKAGES)}
+
+
+def policy(site: Site) -> Manifest:
+    """Return the policy of all pods of checks in a namespace: they reach each other, DNS and the control plane."""
+    mine = {"matchExpressions": [{"key": labels.CHECK, "operator": "Exists"}]}
+    peers = [{"podSelector": mine}]
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {"name": "muster-check"},
+        "spec": {
+            "podSelector": mine, "policyTypes": ["Ingress", "Egress"], "ingress": [{"from": peers}],
+            "egress": [{"to": peers}, to_dns(), to_control(site.control_url)],
+        },
+    }  # fmt: skip
 
 
 def pod(probe: Probe, part: str, *, site: Site, agent: str, peer: str = "") -> Manifest:

@@ -25,6 +25,7 @@ class Site:
     tmp_limit: str = "20Gi"
     more_nodes: bool = False  # whether an autoscaler adds nodes: the sizes of the present ones then prove nothing
     network_policy: bool = False  # one per attempt: its pods may talk to each other, and to few others
+    team_role: str = "muster-jobs-team"  # the ClusterRole that is bound in namespaces which Muster makes for teams
     reader_account: str = "muster-reader"  # a service account that may read pods, of roles that look for them
     egress: tuple[str, ...] = ()  # further networks that pods may reach under such a policy: ["10.0.0.0/8"]
     egress_allowed: tuple[str, ...] = ()  # networks that templates of queues may add to these, or "internet"

@@ -41,6 +41,7 @@ class PodTrouble:
     at: str
     count: int = 1
     missing: str = ""
+    namespace: str = ""
 
 
 def read_trouble(thing: Any) -> PodTrouble | None:
@@ -56,7 +57,10 @@ def read_trouble(thing: Any) -> PodTrouble | None:
     # the field `count` of a kubelet's Events, and where newer libraries write the same
     count = max(1, whole(get(thing, "count")) or 0, whole(get(thing, "series", "count")) or 0)
     missing = images.missing_in_pull(text(get(thing, "message"))) if kind == "pull" else ""
-    return PodTrouble(str(name), str(uid), version(meta), run, attempt, str(pod), kind, message, at, count, missing)
+    return PodTrouble(
+        str(name), str(uid), version(meta), run, attempt, str(pod), kind, message, at, count, missing,
+        namespace=text(get(meta, "namespace")),
+    )  # fmt: skip
 
 
 def explain(reason: str, troubles: Iterable[PodTrouble], claims: Mapping[str, str]) -> str:

@@ -47,6 +47,7 @@ class Pod:
     is_of_mesh: bool = False  # made by a MonarchMesh, which makes another one when this one is deleted
     is_restarted: bool = False  # its container ended, and another one was started that does nothing
     missing: images.MissingImage | None = None  # the image for which it waits, if its registry says that it has none
+    namespace: str = ""
 
     @property
     def spot(self) -> tuple[str, int, int]:
@@ -66,6 +67,7 @@ class Owner:
     is_sealed: bool
     is_ending: bool
     created_at: str = ""
+    namespace: str = ""
 
 
 @dataclass(frozen=True)
@@ -169,7 +171,7 @@ def read_pod(thing: Any) -> Pod | None:
         exit_code=exit_code, signal=signal, reason=words(reason),
         node=words(get(thing, "spec", "nodeName"), most=253), claims=_claims(thing),
         is_of_mesh=is_of_mesh, is_restarted=any(get(one, "lastState", "terminated") for one in items(get(status, "containerStatuses"))),
-        missing=_missing(status) if state is ReplicaState.PENDING else None,
+        missing=_missing(status) if state is ReplicaState.PENDING else None, namespace=text(get(meta, "namespace")),
     )  # fmt: skip
 
 
@@ -183,7 +185,7 @@ def read_owner(thing: Any) -> Owner | None:
         name, uid, version(meta), run, attempt,
         is_sealed=get(meta, "labels", labels.SEALED) == "true",
         is_ending=get(meta, "deletionTimestamp") is not None,
-        created_at=text(get(meta, "creationTimestamp")),
+        created_at=text(get(meta, "creationTimestamp")), namespace=text(get(meta, "namespace")),
     )  # fmt: skip
 
 

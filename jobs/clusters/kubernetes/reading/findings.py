@@ -52,6 +52,23 @@ RIGHTS = (
     Right("storage.k8s.io", "storageclasses", ("list",), "unknown storage classes are not refused", is_optional=True, is_of_cluster=True),
 )  # fmt: skip
 
+
+@dataclass(frozen=True)
+class Wider:
+    """A right outside of Muster's namespaces, which few installations need. `verb` on `resource` stands for all of it."""
+
+    verb: str
+    resource: str
+    file: str
+    use: str
+
+
+WIDER = (
+    Wider("list", "pods", "deploy/foreign-pods.yaml", "what pods of others hold of the GPUs"),
+    Wider("watch", "services", "deploy/all-namespaces.yaml", "many namespaces of teams are followed with few watches"),
+    Wider("create", "namespaces", "deploy/team-namespaces.yaml", "Muster makes namespaces of teams"),
+)
+
 # Groups of the API by which operators and schedulers are recognised, with the name that people know.
 OPERATORS = {
     "monarch.pytorch.org": "Monarch's operator", "kubeflow.org": "Kubeflow's training operator", "trainer.kubeflow.org": "Kubeflow Trainer",
@@ -123,6 +140,15 @@ def of_rights(lacking: Mapping[Right, tuple[str, ...]], site: Site) -> Iterator[
         yield Inspected("rights", "wrong" if is_needed else "note", words, remedy, PLATFORM)
     if not lacking:
         yield Inspected("rights", "ok", "the account has every right that Muster uses")
+
+
+def of_wider(has: Mapping[Wider, bool]) -> Inspected:
+    """Say which of the rights that hold for the whole cluster were granted, and which could be."""
+    granted = [f"{one.use} ({one.file})" for one in WIDER if has.get(one)]
+    others = [f"{one.use} ({one.file})" for one in WIDER if not has.get(one)]
+    said = [f"granted: {', '.join(granted)}"] if granted else []
+    said += [f"not granted, and not needed: {', '.join(others)}"] if others else []
+    return Inspected("wider rights", "ok", "; ".join(said))
 
 
 def of_nodes(nodes: Iterable[Any], site: Site) -> Iterator[Inspected]:

@@ -3,24 +3,23 @@
 import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
 
 from common import faultpoints
 from common.errors import Unreachable
 from jobs.clusters import Inspected
 
+from ..api import reviews
 from ..api.answers import ApiAnswer
 from ..api.client import Api
 from ..api.objects import get, items
 from ..build.site import Site
 from . import findings
-from .findings import RIGHTS, Right
+from .findings import RIGHTS, Right, Wider
 
 SECONDS = 4.0  # each request; most run beside each other
-MOST_REVIEWS = 12  # requests about single rights, where the server does not list all
+MOST_REVIEWS = 9  # requests about single rights, where the server does not list all
 Classes = Callable[[Api], Awaitable[Mapping[str, str] | None]]
 JWK_SET = "application/jwk-set+json"  # the server sends nothing else there
-AUTHORIZATION = "apis/authorization.k8s.io/v1"
 
 
 async def inspect(api: Api, site: Site, *, classes: Classes) -> list[Inspected]:
@@ -33,10 +32,15 @@ async def inspect(api: Api, site: Site, *, classes: Classes) -> list[Inspected]:
         words = f"answers {version.status}: {version.words}"
         return [Inspected("server", "wrong", words, "the kubeconfig and its credentials", findings.MUSTER)]
     found = [findings.of_version(version.body)]
-    lacking, groups, nodes, known = await asyncio.gather(
-        _lacking(api, site), _get(api, "apis"), _get(api, "api/v1/nodes", resourceVersion="0"), _known(classes(api))
+    lacking, groups, nodes, known, wider = await asyncio.gather(
+        _lacking(api, site),
+        _get(api, "apis"),
+        _get(api, "api/v1/nodes", resourceVersion="0"),
+        _known(classes(api)),
+        _wider(api),
     )
     found += findings.of_rights(lacking, site)
+    found.append(findings.of_wider(wider))
     if nodes.is_good:
         found += findings.of_nodes(items(nodes.body.get("items")), site)
     found.append(findings.of_storage(known))
@@ -60,8 +64,7 @@ async def _kinds(api: Api, versions: Mapping[str, str]) -> dict[str, list[str]]:
 
 async def _lacking(api: Api, site: Site) -> dict[Right, tuple[str, ...]]:
     """Return the verbs that the account lacks, by right."""
-    asked = {"spec": {"namespace": site.namespace}}
-    answer = await _post(api, "selfsubjectrulesreviews", asked)
+    answer = await reviews.post(api, "selfsubjectrulesreviews", {"namespace": site.namespace}, seconds=SECONDS)
     rules = items(get(dict(answer.body), "status", "resourceRules")) if answer.is_good else []
     is_whole = answer.is_good and not get(dict(answer.body), "status", "incomplete")
     found = {right: verbs for right in RIGHTS if (verbs := findings.missing(rules, right))}
@@ -77,10 +80,14 @@ async def _lacking(api: Api, site: Site) -> dict[Right, tuple[str, ...]]:
 
 async def _may(api: Api, site: Site, right: Right, verb: str) -> bool:
     resource, _, sub = right.resource.partition("/")
-    where = {} if right.is_of_cluster else {"namespace": site.namespace}
-    attributes = {"group": right.group, "resource": resource, "subresource": sub, "verb": verb, **where}
-    answer = await _post(api, "selfsubjectaccessreviews", {"spec": {"resourceAttributes": attributes}})
-    return bool(answer.is_good and get(dict(answer.body), "status", "allowed"))
+    where = "" if right.is_of_cluster else site.namespace
+    return await reviews.may(api, verb, resource, group=right.group, subresource=sub, namespace=where, seconds=SECONDS)
+
+
+async def _wider(api: Api) -> dict[Wider, bool]:
+    """Return which rights outside of Muster's namespaces the account has."""
+    asked = [reviews.may(api, one.verb, one.resource, seconds=SECONDS) for one in findings.WIDER]
+    return dict(zip(findings.WIDER, await asyncio.gather(*asked), strict=True))
 
 
 async def _known(asked: Awaitable[Mapping[str, str] | None]) -> Mapping[str, str] | None:
@@ -93,11 +100,6 @@ async def _known(asked: Awaitable[Mapping[str, str] | None]) -> Mapping[str, str
 async def _get(api: Api, path: str, **params: str) -> ApiAnswer:
     with faultpoints.around("kube.inspect"):
         return await api.call("GET", path, params=params, seconds=SECONDS)
-
-
-async def _post(api: Api, kind: str, body: Any) -> ApiAnswer:
-    with faultpoints.around("kube.inspect"):
-        return await api.call("POST", f"{AUTHORIZATION}/{kind}", body=body, seconds=SECONDS)
 
 
 async def identity(api: Api) -> str:

@@ -75,11 +75,21 @@ class Probing:
     async def _begin(self, asked: Probe) -> list[Inspected] | None:
         try:
             await self.need_agent()
+            if asked.namespace or self.site.network_policy:
+                await self._open()
         except Refused as error:
             refused: PodSaid | None = PodSaid(problem=str(error), is_refused=True)
         else:
             refused = await self._make(asked, FIRST)
         return of_pods(refused, None, site=self.site, image=self._image(asked)) if refused else None
+
+    async def _open(self) -> None:
+        """Make the policy of checks, which stays: pods of a team's namespace reach nothing without one."""
+        path = f"apis/networking.k8s.io/v1/namespaces/{self.site.namespace}/networkpolicies"
+        with faultpoints.around("kube.probe"):
+            answer = await self.api.call("POST", path, body=probe.policy(self.site))
+        if not (answer.is_there_already or answer.lacks_right):  # without the right the check says what is closed
+            need_created(answer, "the policy of checks")
 
     async def _make(self, asked: Probe, part: str, *, peer: str = "") -> PodSaid | None:
         """Make a pod. Return what is said of one that the cluster does not take."""

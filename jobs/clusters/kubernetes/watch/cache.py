@@ -10,7 +10,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Generic, Protocol, TypeVar
 
-Key = tuple[str, int]  # run and attempt
 REMEMBER_SECONDS = 600.0  # how long the end of deleted pods is remembered
 
 
@@ -23,27 +22,32 @@ class Fact(Protocol):
     def version(self) -> int: ...
 
 
+K = TypeVar("K")  # what facts belong to: an attempt, or the name of a node
 F = TypeVar("F", bound=Fact)
 
 
-class Picture(Generic[F]):
-    """The cached view. `key` returns the attempt a fact belongs to; `clock` returns seconds since the epoch."""
+class Picture(Generic[K, F]):
+    """The cached view. `key` returns what a fact belongs to; `clock` returns seconds since the epoch."""
 
-    def __init__(self, key: Callable[[F], Key], *, clock: Callable[[], float]):
+    def __init__(self, key: Callable[[F], K], *, clock: Callable[[], float]):
         self._key, self._clock = key, clock
         self._lock = threading.Lock()
-        self._facts: dict[Key, dict[str, F]] = defaultdict(dict)
-        self._gone: dict[Key, dict[str, tuple[float, F]]] = defaultdict(dict)  # by UID
+        self._facts: dict[K, dict[str, F]] = defaultdict(dict)
+        self._gone: dict[K, dict[str, tuple[float, F]]] = defaultdict(dict)  # by UID
         self._put_at: dict[str, float] = {}  # by UID, since the last list
         self.as_of: float | None = None
 
-    def of(self, key: Key) -> tuple[F, ...]:
+    def of(self, key: K) -> tuple[F, ...]:
         with self._lock:
             return tuple(self._facts.get(key, {}).values())
 
-    def gone(self, key: Key) -> tuple[F, ...]:
+    def gone(self, key: K) -> tuple[F, ...]:
         with self._lock:
             return tuple(fact for _, fact in self._gone.get(key, {}).values())
+
+    def all_keys(self) -> list[K]:
+        with self._lock:
+            return [key for key, facts in self._facts.items() if facts]
 
     def everything(self) -> list[F]:
         with self._lock:
@@ -74,8 +78,8 @@ class Picture(Generic[F]):
         with self._lock:
             self._drop(fact)
 
-    def replace(self, facts: Iterable[F], *, at: float, version: int = 0) -> set[Key]:
-        """Replace the cache with a whole list. Return the attempts that changed.
+    def replace(self, facts: Iterable[F], *, at: float, version: int = 0) -> set[K]:
+        """Replace the cache with a whole list. Return the keys whose facts changed.
 
         Versions may be smaller than before: an API server restored from a backup restarts its numbering. `at` is when
         the list was requested, `version` the list's resource version.

@@ -13,16 +13,15 @@ from common import faultpoints
 from common.errors import Unreachable
 from jobs.core.node_seen import NodeSeen
 
+from ..api import reviews
 from ..api.answers import ApiAnswer, need
 from ..api.client import Api
 from ..api.decode import read_list
-from ..api.objects import get
 from ..build.site import Site
 from ..facts.nodes import held_by_others, read_seen
 
 SECONDS = 10.0  # each request
 ASKED_SECONDS = 300.0
-REVIEWS = "apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 PAGE, MOST_PAGES = 1000, 50  # pods of one request; with more of them what others hold is not known
 LIVE = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 
@@ -65,10 +64,7 @@ class NodeList:
     async def _may_list_pods(self) -> bool:
         """Ask the server about the account's own right; what it said last holds for some minutes."""
         if self._clock() >= self._asked_at + ASKED_SECONDS:
-            body = {"spec": {"resourceAttributes": {"resource": "pods", "verb": "list"}}}
-            with faultpoints.around("nodes.list"):
-                answer = await self._api.call("POST", REVIEWS, body=body, seconds=SECONDS)
-            self._may_list = bool(answer.is_good and get(dict(answer.body), "status", "allowed"))
+            self._may_list = await reviews.may(self._api, "list", "pods", seconds=SECONDS)
             self._asked_at = self._clock()
         return self._may_list
 

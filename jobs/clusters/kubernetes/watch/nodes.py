@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..api.objects import condition, get, version, words
-from .cache import Key, Picture
+from .cache import Picture
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,23 +34,22 @@ def read_node(thing: Any) -> Node | None:
     return Node(name, uid, version(meta), message or "it has not reported that it is ready")
 
 
-def node_key(node: Node) -> Key:
-    return node.name, 0
+def node_key(node: Node) -> str:
+    return node.name
 
 
 class Nodes:
     """The state of all nodes over time. `clock` gives seconds since the epoch."""
 
     def __init__(self, *, lost_seconds: float, fresh_seconds: float, clock: Callable[[], float]):
-        self.picture: Picture[Node] = Picture(node_key, clock=clock)
+        self.picture: Picture[str, Node] = Picture(node_key, clock=clock)
         self._lost_seconds, self._fresh_seconds, self._clock = lost_seconds, fresh_seconds, clock
         # by name: the UID that is silent, or "gone", and when we saw it first
         self._since: dict[str, tuple[str, float]] = {}
 
-    def changed(self, key: Key) -> None:
+    def changed(self, name: str) -> None:
         """Update a node's silence after an event of the watch."""
-        name = key[0]
-        node = next(iter(self.picture.of(key)), None)
+        node = next(iter(self.picture.of(name)), None)
         if node is not None and not node.silence:
             self._since.pop(name, None)
             return
@@ -70,7 +69,7 @@ class Nodes:
         return {} if found and self._is_everybody_silent() else found
 
     def _words(self, name: str, now: float) -> str:
-        node = next(iter(self.picture.of((name, 0))), None)
+        node = next(iter(self.picture.of(name)), None)
         if node is not None and not node.silence:
             return ""
         _, since = self._since.setdefault(name, ("gone", now))

@@ -1,9 +1,10 @@
 """Keep a cache current: list, then watch from there; after any error, list again. One per resource.
 
 Where the server offers it, the list comes through the watch itself (`sendInitialEvents`, Kubernetes 1.32 and later): it
-is as fresh, and costs the server less. A watch is opened for a few seconds only. Before it ends in good order, the
-server sends a bookmark (apiserver/pkg/storage/cacher, `pretimeoutTime`). So a quiet cluster confirms the cache at a
-small constant cost, and a silently dead connection is detected.
+is as fresh, and costs the server less. A watch is opened for a few seconds only, or longer where there are many
+(watch_ends.py). Before it ends in good order, and about once a minute, the server sends a bookmark
+(apiserver/pkg/storage/cacher, `pretimeoutTime`, `bookmarkFrequency`). So a quiet cluster confirms the cache at a small
+constant cost, and a silently dead connection is detected.
 """
 
 import asyncio
@@ -21,12 +22,13 @@ from ..api.answers import need
 from ..api.client import Api
 from ..api.objects import get, is_object, text, version
 from ..api.watch_batching import Pause
-from .cache import F, Key, Picture
+from .cache import F, K, Picture
 
 log = logging.getLogger(__name__)
 
 WATCH_SECONDS = 10  # the cache of a quiet cluster is at most this old
-SILENCE_SECONDS = WATCH_SECONDS + 5.0
+BOOKMARK_SECONDS = 75.0  # during a longer watch the server sends one at least this often
+LATE_SECONDS = 5.0  # a connection that is silent for longer than it should be is dead
 SHORTEST_SECONDS = 0.2
 PAGE = "500"
 LONGEST_PAUSE = 5.0
@@ -45,27 +47,30 @@ class Denied(Exception):
     """We may not read this resource, and can do without."""
 
 
-class Reflector(Generic[F]):
+class Reflector(Generic[K, F]):
     """A list and watch of one resource.
 
-    `read` turns an object into a fact, or None if it is not ours. `changed` is called with every attempt that a new
-    list changed. `fact_changed` is called with each fact that an event changed, and with whether it is gone; without it,
+    `read` turns an object into a fact, or None if it is not ours. `changed` is called with every key that a new list
+    changed. `fact_changed` is called with each fact that an event changed, and with whether it is gone; without it,
     `changed` is called for events, too.
 
-    `parse` turns a line into an event, `wanted` holds the selectors; access may be denied if `is_optional`. `rest` is
-    awaited between two reads (watch_batching.py).
+    `parse` turns a line into an event, `wanted` holds the selectors; access may be denied if `is_optional`, and where
+    `denied` is given, it is called then, and nothing is followed any more. `rest` is awaited between two reads
+    (watch_batching.py). `lasting` returns for how many seconds a watch is opened; it is called with the least. Without
+    `has_bookmarks` the server may be silent for as long as a watch lasts.
     """
 
     def __init__(
-        self, api: Api, path: str, *, wanted: Mapping[str, str], read: Callable[[Any], F | None], picture: Picture[F],
-        key: Callable[[F], Key], changed: Callable[[Key], None], clock: Callable[[], float], is_optional: bool = False,
+        self, api: Api, path: str, *, wanted: Mapping[str, str], read: Callable[[Any], F | None], picture: Picture[K, F],
+        key: Callable[[F], K], changed: Callable[[K], None], clock: Callable[[], float], is_optional: bool = False,
         fact_changed: Callable[[F, bool], None] | None = None, parse: Callable[[bytes], Any] = json.loads,
-        rest: Pause | None = None,
+        rest: Pause | None = None, lasting: Callable[[float], int] = round, denied: Callable[[], None] | None = None,
+        has_bookmarks: bool = True,
     ):  # fmt: skip
         self._api, self._path, self._wanted = api, path, dict(wanted)
         self._read, self._picture, self._key, self._changed = read, picture, key, changed
-        self._clock, self._is_optional = clock, is_optional
-        self._parse, self._pause = parse, rest
+        self._clock, self._is_optional, self._denied = clock, is_optional or denied is not None, denied
+        self._parse, self._pause, self._lasting, self._has_bookmarks = parse, rest, lasting, has_bookmarks
         self._fact_changed = fact_changed or (lambda fact, is_gone: changed(key(fact)))
         self._version = ""
         self._rested = 0.0  # seconds of rest before the data read now
@@ -74,7 +79,7 @@ class Reflector(Generic[F]):
         self.lists = self.streams = 0  # for metrics and tests
 
     async def follow(self) -> None:
-        """Run for ever."""
+        """Run for ever, or until `denied` was called."""
         pause = 0.1
         while True:
             began, before = time.monotonic(), self._version
@@ -87,6 +92,8 @@ class Reflector(Generic[F]):
                     await asyncio.sleep(SHORTEST_SECONDS)
             except Denied as error:
                 log.info("%s: %s; going on without", self._path, error)
+                if self._denied is not None:
+                    return self._denied()
                 await asyncio.sleep(DENIED_SECONDS)
             except (Unreachable, Gone) as error:
                 self._version = ""
@@ -114,9 +121,10 @@ class Reflector(Generic[F]):
             raise Gone("it has no changes from our version on")
 
     def _watch(self, **params: str) -> Any:
-        asked = {"watch": "1", "allowWatchBookmarks": "true", "timeoutSeconds": str(WATCH_SECONDS), **params}
-        params = {**self._wanted, **asked}
-        return self._api.lines(self._path, params=params, silence_seconds=SILENCE_SECONDS, rest=self._rest)
+        seconds = self._lasting(WATCH_SECONDS)
+        asked = {"watch": "1", "allowWatchBookmarks": "true", "timeoutSeconds": str(seconds), **params}
+        silence = (min(seconds, BOOKMARK_SECONDS) if self._has_bookmarks else seconds) + LATE_SECONDS
+        return self._api.lines(self._path, params={**self._wanted, **asked}, silence_seconds=silence, rest=self._rest)
 
     async def _rest(self, size: int) -> None:
         if self._pause is not None and self._version:  # a list is read as fast as it comes

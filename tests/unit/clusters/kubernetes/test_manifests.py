@@ -358,7 +358,9 @@ def test_a_pod_has_one_volume_for_each_claim_since_the_kubelet_mounts_a_claim_on
     mounted = {one["mountPath"]: one for one in spec["containers"][0]["volumeMounts"]}
     assert {one["name"] for one in mounted.values()} <= named
     assert mounted["/data"] == {"name": "job", "mountPath": "/data"}
-    assert mounted["/muster/from"]["subPath"] == "jobs/41-fedcba/checkpoints" and mounted["/muster/from"]["readOnly"]
+    assert mounted["/muster/from"]["subPath"] == "jobs/41-fedcba" and mounted["/muster/from"]["readOnly"]
+    # never the folder for checkpoints itself: the kubelet would follow a link that the other job put in its place
+    assert {"name": "MUSTER_FROM", "value": "/muster/from/checkpoints"} in spec["containers"][0]["env"]
     assert mounted["/muster/volumes/same"] == {
         "name": "volume-1",
         "mountPath": "/muster/volumes/same",

@@ -149,7 +149,7 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def picture(clock) -> Picture[Owner]:
+def picture(clock) -> Picture[tuple[str, int], Owner]:
     return Picture(lambda one: (one.run, one.attempt), clock=clock.seconds)
 
 
