@@ -265,8 +265,8 @@ def test_the_initial_list_comes_through_the_watch_if_the_server_can_stream(place
 def test_a_server_that_refuses_streaming_lists_is_listed(place, gate, gated):
     gate.refuse(422, verb="GET", kind="pods", times=1)  # the first watch
     run_all(gated)
-    assert not gated.view().pod_watch.can_stream and gated.view().pod_watch.lists == 1
-    assert gated.view().owner_watch.can_stream and gated.view().owner_watch.lists == 0
+    assert not gated.view().scope.pod_watch.can_stream and gated.view().scope.pod_watch.lists == 1
+    assert gated.view().scope.owner_watch.can_stream and gated.view().scope.owner_watch.lists == 0
 
 
 def test_bookmarks_keep_the_cache_of_a_quiet_cluster_fresh(place, gate, gated):
