@@ -27,14 +27,16 @@ from jobs.core.plan import Role, slots_of
 from jobs.core.spec import JobSpec
 from jobs.core.volumes import mounts
 from jobs.models import Job, JobEvent, RemovedJob
+from jobs.scheduling import waiting
+from jobs.scheduling.waiting import Waiting
 from jobs.webhooks import services as webhooks
-from queues import admission, templates
+from queues import templates
 from queues.models import Queue
 from volumes import services as volumes
 from workspaces.models import Workspace
 from workspaces.services import hold
 
-from .control import job_secrets, scheduler
+from .control import job_secrets
 from .submission import command_words, resolving, storage, trust
 from .submission.resolving import Resolved
 
@@ -44,14 +46,19 @@ KEY_LENGTH = 80
 
 @dataclass(frozen=True)
 class Preview:
-    """The result of a dry run. `wait_reason` is empty if the job would be admitted at once."""
+    """The result of a dry run. `waiting` says whether the job would be admitted at once, and else why not and until when."""
 
     queue: Queue
     spec: JobSpec
     roles: tuple[Role, ...]
     asked: dict[str, int]
-    wait_reason: str
+    waiting: Waiting
     notes: tuple[str, ...] = ()  # what a user should know before it starts
+
+    @property
+    def wait_reason(self) -> str:
+        """Why it would wait; empty if it would start at once."""
+        return self.waiting.sentence
 
 
 def submit(
@@ -118,21 +125,23 @@ def preview(*, user: User, queue: Queue, sent: Mapping[str, Any], workspace: Wor
         *found.placement.warnings,
         *storage.warnings(queue, spec, roles),
     )
-    wait_reason = _wait_reason(queue, spec, roles)
-    return Preview(queue, spec, resolving.with_cluster(roles, queue), asked, wait_reason, notes)
+    waits = waiting.of_new(_row(user, queue, spec, roles))
+    return Preview(queue, spec, resolving.with_cluster(roles, queue), asked, waits, notes)
 
 
-def _wait_reason(queue: Queue, spec: JobSpec, roles: Sequence[Role]) -> str:
-    """Return admission's own reason, with the new job behind the jobs already waiting."""
-    views = [role.view() for role in roles]
-    state, waiting = scheduler.snapshot(queue, roles=views)
-    names = scheduler.exclusive_names(views, queue)
-    asked = {queue.resource: slots_of(roles)}
-    newest = admission.Pending(0, queue.name, asked, spec.priority, float("inf"), names)
-    for decision in admission.decide([state], [*waiting, newest]):
-        if decision.job == 0 and isinstance(decision, admission.Wait):
-            return decision.reason
-    return ""
+def _row(user: User, queue: Queue, spec: JobSpec, roles: Sequence[Role]) -> Job:
+    """Return a job as it would be stored, unsaved."""
+    return Job(
+        team=queue.team,
+        queue=queue,
+        user=user,
+        name=spec.name or default_name(spec),
+        spec=spec.to_json(),
+        priority=spec.priority,
+        ttl_seconds=spec.ttl_seconds,
+        roles=[role.view().to_json() for role in roles],
+        slots=slots_of(roles),
+    )
 
 
 def cancel(*, job: Job, by: User, is_now: bool = False) -> Job:
@@ -251,23 +260,11 @@ def _insert(
             hold(workspace)
         credentials.hold(mounts(spec.team_secrets), team=queue.team)
         volumes.hold([*mounts(spec.volumes)], team=queue.team)
-        job = Job.objects.create(
-            team=queue.team,
-            queue=queue,
-            user=user,
-            workspace=workspace,
-            template=templates.version(queue),
-            name=spec.name or default_name(spec),
-            spec=spec.to_json(),
-            sealed_secrets=sealed_secrets,
-            priority=spec.priority,
-            ttl_seconds=spec.ttl_seconds,
-            roles=[role.view().to_json() for role in roles],
-            slots=slots_of(roles),
-            idempotency_key=once.key if once else None,
-            request_digest=once.digest if once else None,
-            next_reconcile_at=None,  # until it is admitted there is nothing to reconcile
-        )
+        job = _row(user, queue, spec, roles)
+        job.workspace, job.template, job.sealed_secrets = workspace, templates.version(queue), sealed_secrets
+        job.idempotency_key, job.request_digest = (once.key, once.digest) if once else (None, None)
+        job.next_reconcile_at = None  # until it is admitted there is nothing to reconcile
+        job.save(force_insert=True)
         JobEvent.objects.create(job=job, kind="submitted", phase=Phase.QUEUED, message=message, user=user)
         JobEvent.objects.create(job=job, kind="step", phase=Phase.QUEUED, message="waits for quota")
         fields = {"queue": queue.name, "nodes": spec.nodes, "nproc_per_node": spec.nproc_per_node}

@@ -13,6 +13,7 @@ from .web import (
     listing,
     logs,
     nodes,
+    overview,
     pod_checks,
     queue_form,
     queue_template,
@@ -24,7 +25,7 @@ from .web import (
 )
 
 urlpatterns = [
-    path("", listing.home, name="home"),
+    path("", overview.page, name="home"),
     path("jobs", listing.jobs, name="jobs"),
     path("jobs/new", submit.new, name="job-new"),
     path("jobs/bulk", actions.bulk, name="jobs-bulk"),

@@ -6,6 +6,7 @@ from django.utils import timezone
 
 from accounts.models import Team, User
 
+from .admission import Policy
 from .resources import Resources
 
 
@@ -32,6 +33,10 @@ class Queue(models.Model):
     )  # fmt: skip
     description = models.CharField(max_length=200, blank=True, help_text="what it is for, in a sentence")
     is_open = models.BooleanField(default=True)
+    policy = models.CharField(
+        max_length=12, choices=[(one.value, one.value.replace("_", " ")) for one in Policy], default=Policy.STRICT,
+        db_default=Policy.STRICT.value, help_text="whether a job may start before one that came earlier and does not fit",
+    )  # fmt: skip
     created_at = models.DateTimeField(default=timezone.now, editable=False)
 
     class Meta:

@@ -19,13 +19,14 @@ from common.signals import doorbell
 from common.text import listed
 
 from . import clusters, templates
+from .admission import Policy
 from .models import Ceiling, Queue, QueueVersion, Resource
 
 MOST_SLOTS = 1_000_000
 SHOWN = 10  # changes that a refusal names
 MOST_GPUS_PER_NODE = 256
 NAME = re.compile(r"[-a-zA-Z0-9_]{1,40}")
-CHANGEABLE = ("slots", "is_open", "description", "gpus_per_node")
+CHANGEABLE = ("slots", "is_open", "policy", "description", "gpus_per_node")
 _COLUMN = {"slots": "nominal"}  # the users' name for it -> the schedulers'
 
 
@@ -38,7 +39,7 @@ def make(
     """
     if by is not None:
         require_platform_admin(by, "make queues")
-    values = {"slots": slots, **others}
+    values = {"slots": slots, "policy": Policy.BACKFILL.value, **others}
     owner = Team.objects.filter(name=team).first()
     problems = [*_place_problems(name, team, owner, cluster=cluster, resource=resource), *problems_in(values)]
     if problems or owner is None:
@@ -254,6 +255,8 @@ def problems_in(values: Mapping[str, Any]) -> list[Problem]:
     )
     if not isinstance(values.get("is_open", True), bool):
         found.append(Problem("is_open", values["is_open"], "must be true or false"))
+    if values.get("policy", Policy.STRICT) not in list(Policy):
+        found.append(Problem("policy", values["policy"], f"must be one of {', '.join(Policy)}"))
     found += _text_problems("description", values.get("description", ""))
     return found
 

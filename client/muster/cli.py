@@ -25,6 +25,7 @@ from muster.commands import (
     nodes,
     parts,
     queues,
+    quota,
     servers,
     status,
     submit,
@@ -98,7 +99,7 @@ for command in (
     control.cancel, control.suspend, control.resume, control.resubmit, control.delete_log,
     parts.attempts, parts.ranks, parts.replicas, parts.events, parts.checkpoints, metrics.metrics,
     code.workspaces, code.diff, code.files, code.cat,
-    queues.queues, teams.teams, tokens.tokens, team_secrets.secrets, volumes.volumes, webhooks.webhooks,
+    queues.queues, quota.quota, teams.teams, tokens.tokens, team_secrets.secrets, volumes.volumes, webhooks.webhooks,
     clusters.clusters, nodes.nodes, audit.audit,
     about.open_page, about.schema, about.version, completion.completion,
 ):  # fmt: skip

@@ -16,6 +16,7 @@ from jobs.core.plan import world_size
 
 from .params import description, user_of
 from .serializers import JobFieldSerializer, SubmitSerializer
+from .waiting import WaitingSerializer
 
 
 class PodSerializer(serializers.Serializer[Any]):
@@ -65,6 +66,7 @@ class PlanSerializer(serializers.Serializer[Any]):
     spec = serializers.DictField(child=serializers.JSONField(), help_text="the description with everything filled in")
     fits_now = serializers.BooleanField()
     wait_reason = serializers.CharField(help_text="why it would wait; empty if it would start at once")
+    waiting = WaitingSerializer(allow_null=True, help_text="the same as data; null if it would start at once")
     notes = serializers.ListField(child=serializers.CharField(), help_text="warnings to read before it starts")
 
 
@@ -102,5 +104,6 @@ def _shown(found: services.Preview) -> dict[str, object]:
         "spec": spec.to_json(),
         "fits_now": not found.wait_reason,
         "wait_reason": found.wait_reason,
+        "waiting": found.waiting if found.wait_reason else None,
         "notes": found.notes,
     }

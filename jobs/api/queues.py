@@ -20,6 +20,7 @@ from jobs.analysis.usage import over_quota_warning, with_use
 from jobs.submission import pods
 from jobs.submission.resolving import queue_defaults
 from queues import allowed, services, templates
+from queues.admission import Policy
 from queues.models import AllowedObject, Queue, QueueVersion, Resource
 from queues.readable import readable_queues
 
@@ -49,7 +50,7 @@ class QueueSerializer(serializers.ModelSerializer[Queue]):
         model = Queue
         fields = (
             "id", "name", "team", "cluster", "resource", "nominal", "slots", "used", "gpus_per_node", "description",
-            "is_open", "notice", "defaults", "template", "version", "check_state", "check_words",
+            "is_open", "policy", "notice", "defaults", "template", "version", "check_state", "check_words",
         )  # fmt: skip
         read_only_fields = fields
 
@@ -74,6 +75,10 @@ class QueueVersionSerializer(serializers.ModelSerializer[QueueVersion]):
 class QueueFields(serializers.Serializer[Any]):
     slots = serializers.IntegerField(required=False, min_value=1, max_value=services.MOST_SLOTS)
     is_open = serializers.BooleanField(required=False)
+    policy = serializers.ChoiceField(
+        choices=list(Policy), required=False,
+        help_text="whether a job may start before one that came earlier and does not fit yet; new queues: backfill",
+    )  # fmt: skip
     description = serializers.CharField(required=False, allow_blank=True, max_length=200)
     gpus_per_node = serializers.IntegerField(required=False, min_value=0, max_value=services.MOST_GPUS_PER_NODE)
 

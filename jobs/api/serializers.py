@@ -18,6 +18,9 @@ from jobs.core.lifecycle import Phase
 from jobs.core.shell_words import MAX_WORDS
 from jobs.core.verdict import ENDED
 from jobs.models import Checkpoint, Job, JobEvent, Rank, RankState, Replica
+from jobs.scheduling import waiting
+
+from .waiting import WaitingSerializer
 
 NUMBER_AS_TEXT = {"type": "string", "pattern": r"^-?[0-9]{1,18}$"}  # as forms and command lines send it
 
@@ -199,6 +202,9 @@ class JobSerializer(serializers.ModelSerializer[Job]):
     ranks = serializers.SerializerMethodField()
     progress = serializers.SerializerMethodField(help_text="of a job that reports total_steps (muster.report)")
     first_failure = serializers.SerializerMethodField()
+    waiting = serializers.SerializerMethodField(
+        help_text="why a queued job waits and until when; null for others, and in lists"
+    )
     url = serializers.SerializerMethodField(help_text="its page")
 
     class Meta:
@@ -206,7 +212,7 @@ class JobSerializer(serializers.ModelSerializer[Job]):
         fields = (
             "id", "name", "team", "queue", "user", "framework", "phase", "reason", "message", "priority", "attempt",
             "failures", "max_retries", "on_failure", "retry_on", "never_retry_on", "nodes", "min_nodes", "nproc_per_node", "layout", "options", "command", "env", "secrets", "team_secrets", "template_version", "volumes", "notify", "workspace", "suspended", "cancel_requested_at", "cancel_now_at", "created_at",
-            "admitted_at", "running_at", "finished_at", "ttl_seconds", "removal_at", "phase_since", "is_finished", "ranks", "progress", "first_failure", "url",
+            "admitted_at", "running_at", "finished_at", "ttl_seconds", "removal_at", "phase_since", "is_finished", "ranks", "progress", "first_failure", "waiting", "url",
         )  # fmt: skip
         read_only_fields = fields
 
@@ -259,6 +265,13 @@ class JobSerializer(serializers.ModelSerializer[Job]):
         else:
             failure = failures.first_failure(job) if job.attempt else None
         return dict(FailureSerializer(failure).data) if failure else None
+
+    @extend_schema_field(WaitingSerializer(allow_null=True))
+    def get_waiting(self, job: Job) -> dict[str, Any] | None:
+        if job.phase != Phase.QUEUED or "failures" in self.context:
+            return None
+        found = waiting.of_job(job)
+        return dict(WaitingSerializer(found).data) if found and found.reason else None
 
     @extend_schema_field(serializers.URLField())
     def get_url(self, job: Job) -> str:

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from django.db import connection
-from django.db.models import F, OuterRef, Subquery
+from django.db.models import F
 
 from common.db import sql
 from credentials import services as credentials
@@ -62,12 +62,6 @@ def _secrets(job: Job) -> dict[str, int] | None:
     """Return the versions of the team's secrets that an attempt begins with, so that all its replicas get the same."""
     names = mounts(job.job_spec.team_secrets)
     return credentials.newest(names, team=job.team) if names else None
-
-
-# Of a job's newest attempt, for a query of jobs; None where an older process wrote no row.
-NEWEST_NAMESPACE = Subquery(
-    Attempt.objects.filter(job=OuterRef("pk"), number=OuterRef("attempt")).values("namespace")[:1]
-)
 
 
 def namespace(job: Job) -> str:

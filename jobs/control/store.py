@@ -28,6 +28,7 @@ from jobs.core.replacement import GONE, Key, unconfirmed
 from jobs.core.verdict import ENDED, ReplicaState, Seen
 from jobs.ingest.agent_tokens import attempt_key, issue
 from jobs.models import Attempt, AttemptFailure, Delivery, Job, JobEvent, Rank, RankState, Replica
+from jobs.models.attempt import newest_namespace
 from jobs.submission import pods, storage, trust
 from jobs.webhooks import courier, outbox
 from jobs.webhooks.events import WebhookEvent
@@ -56,7 +57,7 @@ class DjangoStore:
             row = (
                 Job.objects.select_for_update(skip_locked=True, of=("self",), no_key=True)
                 .select_related("queue")
-                .annotate(**{HAS_REPORTS: Exists(unjudged(OuterRef("pk"))), NAMESPACE: attempt_rows.NEWEST_NAMESPACE})
+                .annotate(**{HAS_REPORTS: Exists(unjudged(OuterRef("pk"))), NAMESPACE: newest_namespace()})
                 .filter(pk=job)
                 .first()
             )

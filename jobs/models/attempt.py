@@ -44,3 +44,9 @@ class Attempt(models.Model):
 
     def __str__(self) -> str:
         return f"attempt {self.number} of {self.job_id}"
+
+
+def newest_namespace() -> models.Subquery:
+    """Return the namespace of a job's newest attempt, for a query of jobs; None where an older process wrote no row."""
+    newest = Attempt.objects.filter(job=models.OuterRef("pk"), number=models.OuterRef("attempt"))
+    return models.Subquery(newest.values("namespace")[:1])

@@ -77,6 +77,9 @@ class Job(models.Model):
     phase_since = models.DateTimeField(default=timezone.now)
     stop_reason = models.CharField(max_length=16, choices=REASONS, blank=True)
     message = models.TextField(blank=True, help_text="the last step in words")
+    wait_code = models.CharField(
+        max_length=20, blank=True, default="", db_default="", help_text="of the reason (queues/admission/reasons.py)"
+    )
     wait_reason = models.TextField(blank=True, help_text="why it is not admitted yet")
     attempt = models.PositiveIntegerField(default=0)
     attempt_floor = models.PositiveIntegerField(

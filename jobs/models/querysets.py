@@ -22,7 +22,7 @@ def failed_with(kinds: Iterable[str]) -> models.Q:
 
 
 def in_order(waiting: "JobQuerySet") -> "JobQuerySet":
-    """Return waiting jobs of one queue in the order in which they are admitted (queues/admission.py, `Pending.order`)."""
+    """Return waiting jobs of one queue in the order in which they are admitted (queues/admission, `Pending.order`)."""
     return waiting.order_by("-priority", "created_at", "id")
 
 

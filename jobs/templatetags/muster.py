@@ -18,6 +18,7 @@ from common.text import format_bytes, format_duration, format_number, plain
 from jobs.analysis import traceback_view
 from jobs.analysis.judging import Failure
 from jobs.core.lifecycle import Phase
+from jobs.scheduling.waiting import Waiting
 from jobs.web import appearance, log_text
 
 from .shapes import SHAPES
@@ -31,6 +32,12 @@ register.filter("severity", appearance.severity)
 register.filter("seconds", format_duration)
 register.filter("bounded", bounded)
 register.filter("shown", traceback_view.shown)
+
+
+@register.filter
+def spaced(word: str) -> str:
+    """Return the name of a kind as words: "out of memory"."""
+    return word.replace("_", " ")
 
 
 @register.filter
@@ -98,6 +105,34 @@ def kind(failure: Failure) -> SafeString:
 def ago(at: datetime | None) -> SafeString:
     """Return how long ago it was, updated by ui.js; the exact time is the tooltip."""
     return _ticking(at, suffix=" ago")
+
+
+@register.simple_tag
+def may_start(waits: Waiting | None) -> SafeString:
+    """Return when a waiting job may start, or why that is not known."""
+    if waits is None or (waits.starts is None and not waits.unknown):
+        return mark_safe("")
+    if waits.starts is not None:
+        return between(waits.starts)
+    first, others = waits.unknown[0], len(waits.unknown) - 1
+    more = f" and {others} more" if others else ""
+    title = "they have no deadline, report no progress, and too few like them have ended"
+    return format_html('<span title="{}">unknown: it depends on job {}{}</span>', title, first, more)
+
+
+@register.simple_tag
+def between(times: tuple[datetime, datetime]) -> SafeString:
+    """Return a range of moments to come: "in 10 to 40 min"."""
+    now = timezone.now()
+    early, late = (max(0.0, (one - now).total_seconds()) for one in times)
+    title = " to ".join(one.strftime("%Y-%m-%d %H:%M") for one in times)
+    if late < 60:
+        words = "any moment"
+    elif early < 60:
+        words = f"within {format_duration(late)}"
+    else:
+        words = f"in {format_duration(early)} to {format_duration(late)}"
+    return format_html('<span title="{} UTC">{}</span>', title, words)
 
 
 @register.simple_tag

@@ -19,6 +19,7 @@ from jobs.analysis.progress import progress
 from jobs.core.lifecycle import ON_CLUSTER, Phase, StopReason
 from jobs.core.volumes import mounts
 from jobs.models import Delivery, Job, JobEvent, RankState
+from jobs.scheduling import waiting
 from queues import templates
 
 from . import appearance, plan
@@ -97,6 +98,7 @@ def state_context(request: HtmxRequest, *, job: Job) -> Context:
         "can_cancel": not job.is_finished and job.cancel_requested_at is None,
         "can_end_now": not job.is_finished and job.cancel_requested_at is not None and job.cancel_now_at is None,
         "is_waiting": job.phase == Phase.QUEUED,
+        "waits": waiting.of_job(job) if job.phase == Phase.QUEUED else None,
     }
 
 

@@ -14,7 +14,6 @@ from typing import Any
 from django.contrib.auth.decorators import login_required
 from django.db.models import Avg, Count, Exists, F, Max, Min, OuterRef, Q
 from django.http import HttpResponse
-from django.shortcuts import redirect
 from django.template import Context
 from django.template.loader import get_template
 from django.utils import timezone
@@ -132,11 +131,6 @@ class JobRow:
     def waited_until(self) -> datetime | None:
         """When its first wait for quota was over; None while it lasts."""
         return self.admitted_at or self.job.finished_at
-
-
-@require_safe
-def home(request: HtmxRequest) -> HttpResponse:
-    return redirect("jobs")
 
 
 @login_required

@@ -19,13 +19,20 @@ from accounts.permissions import Act, is_platform_admin, may, require
 from common.errors import Conflict, InvalidInput, NotAllowed, Problem
 from jobs.analysis.usage import consequences, over_quota_warning, with_use
 from jobs.models import Job, in_order
+from jobs.scheduling import waiting
 from queues import clusters, services
+from queues.admission import Policy
 from queues.models import Resource
 from queues.readable import readable_queues
 
 from .responses import Context, HtmxRequest, answer, target_id, whole
 
 SHOWN = 200  # waiting jobs, and running ones
+POLICIES = [
+    (Policy.STRICT.value, "Strict: nobody passes the first one"),
+    (Policy.BACKFILL.value, "Backfill: who ends in time may pass"),
+    (Policy.BEST_EFFORT.value, "Best effort: whoever fits may pass"),
+]
 
 
 class QueueForm(forms.Form):
@@ -35,6 +42,7 @@ class QueueForm(forms.Form):
     gpus_per_node = forms.IntegerField()
     description = forms.CharField(required=False, max_length=200)
     is_open = forms.BooleanField(required=False)
+    policy = forms.ChoiceField(choices=POLICIES)
     reason = forms.CharField(required=False, max_length=200)
 
     def take(self, error: InvalidInput) -> None:
@@ -64,6 +72,7 @@ def make(request: HtmxRequest) -> HttpResponse:
         raise PermissionDenied("Only platform administrators can create queues; ask one of them.")
     if request.method != "POST":
         asked = {"slots": 8, "gpus_per_node": 0, "is_open": True, "team": request.GET.get("team", "")}
+        asked["policy"] = Policy.BACKFILL.value
         return _new_page(request, NewQueueForm(initial=asked))
     form = NewQueueForm(request.POST)
     if not form.is_valid() or not _made(request, form):
@@ -160,14 +169,15 @@ def _page(
     request: HtmxRequest, queue: Any, form: QueueForm | None, *, would_do: Context | None = None, status: int = 200
 ) -> HttpResponse:  # fmt: skip
     """Return the page of a queue; without a form for those who may not change it."""
-    waiting = in_order(Job.objects.waiting().filter(queue=queue)).select_related("user")
+    rows = list(in_order(Job.objects.waiting().filter(queue=queue)).select_related("user")[:SHOWN])
+    why = waiting.of_queue(queue) if rows else {}
     holders = Job.objects.holding_quota().filter(queue=queue).select_related("user").order_by("-slots", "id")
     context = {
         "queue": queue,
         "form": form,
         "may_submit": may(request.user, Act.SUBMIT, queue.team),
-        "waiting": list(waiting[:SHOWN]),
-        "waiting_count": waiting.count(),
+        "waiting": [(job, why.get(job.pk)) for job in rows],
+        "waiting_count": Job.objects.waiting().filter(queue=queue).count(),
         "holders": list(holders[:SHOWN]),
         "holding_count": holders.count(),
         "ceiling": services.ceilings_of(queue.team).get(queue.resource) if form else None,

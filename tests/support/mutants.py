@@ -82,7 +82,7 @@ class Group:
 
 def pure() -> Group:
     """Without accounts/permissions.py and the rest of queues, which only tests with a database run."""
-    more = ["queues/admission.py", "queues/resources.py", "accounts/roles.py", "jobs/ingest/translate.py"]
+    more = [*_below("queues/admission/*.py"), "queues/resources.py", "accounts/roles.py", "jobs/ingest/translate.py"]
     tests = [one for one in _below("tests/unit/**/test_*.py") if not one.startswith("tests/unit/project/")]
     return Group(ROOT, [*_below("jobs/core/*.py"), *more], tests)
 

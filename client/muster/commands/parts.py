@@ -12,8 +12,11 @@ from muster.commands.output import Output, note, reading
 from muster.commands.session import job_argument, open_client
 from muster.jobs.models import Event, Rank
 from muster.jobs.models_jobs import Attempt, Checkpoint, Replica
+from muster.jobs.models_waiting import Waiting
 from muster.render import ago, clock, duration, printable, size
 
+SHOWN = 3  # jobs that are named
+DAY_SECONDS = 86400
 ATTEMPT = click.option(
     "--attempt", metavar="N", type=click.IntRange(min=1), help="Attempt to show (default: the newest)."
 )
@@ -31,6 +34,20 @@ RANK_HEADERS = (
     "EXIT",
     "NOTE",
 )
+
+
+def may_start(waiting: Waiting | None) -> str:
+    """Return when a waiting job may start, as "between 14:10 and 14:40", or on which jobs that depends."""
+    if waiting is None:
+        return ""
+    if waiting.starts is None or waiting.starts.earliest is None or waiting.starts.latest is None:
+        jobs = ", ".join(map(str, waiting.unknown[:SHOWN]))
+        more = f" and {len(waiting.unknown) - SHOWN} more" if len(waiting.unknown) > SHOWN else ""
+        return f"unknown: it depends on job {jobs}{more}, of which nothing is known" if jobs else ""
+    early, late = waiting.starts.earliest.astimezone(), waiting.starts.latest.astimezone()
+    form = "%H:%M" if (late - datetime.now(timezone.utc)).total_seconds() < DAY_SECONDS else "%b %d %H:%M"
+    first, last = early.strftime(form), late.strftime(form)
+    return f"about {last}" if first == last else f"between {first} and {last}"
 
 
 def pod_words(pod: Mapping[str, Any]) -> list[str]:

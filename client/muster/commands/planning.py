@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from muster.commands.parts import pod_words
+from muster.commands.parts import may_start, pod_words
 from muster.jobs.models_jobs import Plan
 from muster.render import command_line, printable, table, terminal_of
 
@@ -15,6 +15,8 @@ def summary(plan: Plan) -> str:
     processes = f"{where.nproc_per_node} process{'es' if where.nproc_per_node != 1 else ''}"
     takes = "".join(f", {count} {resource}" for resource, count in plan.asked.items())
     room = "room for it now" if plan.fits_now else f"waits: {plan.wait_reason or 'no room now'}"
+    start = may_start(plan.waiting)
+    room = f"{room}; may start {start}" if start else room
     return printable(f"{nodes} x {processes}{takes} of {plan.queue}; {room}")
 
 

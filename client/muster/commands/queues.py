@@ -14,6 +14,7 @@ from muster.commands.session import open_client, queue_names
 from muster.jobs.models import Queue
 from muster.render import ago, printable
 
+POLICIES = ("strict", "backfill", "best_effort")
 HEADERS = ("QUEUE", "TEAM", "CLUSTER", "RESOURCE", "USED", "FREE", "GPUS/NODE", "STATE")
 
 
@@ -48,6 +49,7 @@ def show(*, queue: str, output: Output) -> None:
 @click.option("--slots", metavar="N", type=click.IntRange(min=1), help="Quota, in slots.")
 @click.option("--gpus-per-node", metavar="N", type=click.IntRange(min=0), help="GPUs per machine.")
 @click.option("--open/--close", "is_open", default=None, help="Whether the queue accepts jobs.")
+@click.option("--policy", type=click.Choice(POLICIES), help="Whether a job may start before one that does not fit yet.")
 @click.option("--description", metavar="TEXT", help="Description of the queue.")
 @click.option(
     "--default",
@@ -65,7 +67,7 @@ def show(*, queue: str, output: Output) -> None:
 def set_queue(*, queue: str, output: Output, defaults: dict[str, Any], file: str | None, **fields: Any) -> None:
     """Change a queue (administrators of its team only)."""
     if not defaults and file is None and all(value is None for name, value in fields.items() if name != "reason"):
-        words = "--slots, --gpus-per-node, --open, --close, --description, --default or --from-file"
+        words = "--slots, --gpus-per-node, --open, --close, --policy, --description, --default or --from-file"
         raise click.UsageError(f"nothing to change: give {words}")
     with open_client() as client:
         if file is not None:
@@ -185,6 +187,7 @@ def _about(queue: Queue) -> list[str]:
         "used": f"{queue.used} of {queue.nominal}",
         "per node": f"{queue.gpus_per_node} GPUs" if queue.gpus_per_node else "",
         "state": "open" if queue.is_open else "closed",
+        "order": queue.policy.replace("_", " "),
         "defaults": ", ".join(f"{name}={value}" for name, value in sorted(queue.defaults.items())),
         "template": f"version {queue.version}, {', '.join(sorted(queue.template))}" if queue.template else "",
         "checked": _check(queue),

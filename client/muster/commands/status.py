@@ -9,10 +9,11 @@ import click
 
 from muster.commands.durations import span
 from muster.commands.output import Output, reading, without_empty_columns
-from muster.commands.parts import RANK_HEADERS, pod_words, rank_row
+from muster.commands.parts import RANK_HEADERS, may_start, pod_words, rank_row
 from muster.commands.session import job_argument, open_client
 from muster.jobs.models import Failure, Job, Progress, Rank
 from muster.jobs.models_jobs import Replica
+from muster.jobs.models_waiting import Waiting
 from muster.render import Terminal, ago, clock, command_line, duration, printable, table, terminal_of, uncoloured
 
 
@@ -42,6 +43,7 @@ def _lines(seen: Job, *, ranks: list[Rank], replicas: list[Replica]) -> list[str
 def _facts(job: Job, *, now: datetime) -> list[str]:
     facts = {
         "message": job.message or job.reason,
+        **_waiting(job.waiting),
         "queue": f"{job.queue} (team {job.team}), by {job.user}",
         "command": command_line(job.command),
         "size": _size(job),
@@ -58,6 +60,18 @@ def _facts(job: Job, *, now: datetime) -> list[str]:
         "page": job.url,
     }
     return [f"  {name:<9} {printable(text)}" for name, text in facts.items() if text]
+
+
+def _waiting(one: Waiting | None) -> dict[str, str]:
+    if one is None:
+        return {}
+    held = [f"job {held.id} ({held.name}, {held.user}): {held.slots}" for held in one.holders]
+    return {
+        "message": one.sentence,
+        "position": "" if one.position is None else f"{one.position} in its queue",
+        "start": may_start(one),
+        "held by": "; ".join(held),
+    }
 
 
 def _removal(job: Job) -> str:

@@ -9,6 +9,7 @@ from itertools import takewhile
 from typing import Any
 
 from muster.http.model import Json, Model, as_time, each, mapping, moment, read, unchanged
+from muster.jobs.models_waiting import Waiting
 
 LAUNCHER = -1  # the "rank" of what the launcher itself printed (docs/wire.md)
 
@@ -89,6 +90,7 @@ class Job(Model):
     ranks: RankCounts = read(RankCounts.parse, default=RankCounts())
     progress: Progress | None = read(Progress.parse)
     first_failure: Failure | None = read(Failure.parse)
+    waiting: Waiting | None = read(Waiting.parse)  # of a queued job that was asked for by itself; not in lists
     url: str = ""
     secrets: tuple[str, ...] = read(tuple, default=())  # their names
     template_version: int | None = None  # of its queue's template, when it was submitted
@@ -244,6 +246,7 @@ class Queue(Model):
     used: int = 0
     gpus_per_node: int = 0
     is_open: bool = True
+    policy: str = "strict"
     description: str = ""
     notice: str = ""  # what a user should know about the quota now
     defaults: Mapping[str, Any] = mapping()  # fields that its jobs have unless they say otherwise

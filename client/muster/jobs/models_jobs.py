@@ -9,6 +9,7 @@ from typing import Any
 
 from muster.http.model import Json, Model, each, mapping, moment, read, unchanged
 from muster.jobs.models import Failure
+from muster.jobs.models_waiting import Waiting
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,7 @@ class Plan(Model):
     spec: Mapping[str, Any] = mapping()
     fits_now: bool = False
     wait_reason: str = ""
+    waiting: Waiting | None = read(Waiting.parse)
     notes: tuple[str, ...] = read(tuple, default=())  # warnings to read before it starts
     raw: Json = unchanged()
 

@@ -3,9 +3,9 @@
 from django.utils import timezone
 
 from jobs import clusters
-from jobs.control import scheduler
-from jobs.control.scheduler import schedule
 from jobs.models import Job
+from jobs.scheduling import scheduler
+from jobs.scheduling.scheduler import schedule
 from queues.models import Queue
 from tests.support.builders import Lab
 

@@ -19,7 +19,7 @@ CHANGED = {
     "jobs/clusters/kubernetes/facts/pods.py": SERVER,
     "jobs/migrations/0001_initial.py": SERVER,
     "jobs/templatetags/muster.py": SERVER,
-    "queues/admission.py": SERVER,
+    "queues/admission/decide.py": SERVER,
     "workspaces/garbage.py": SERVER,
     "credentials/services.py": SERVER,
     "volumes/services.py": SERVER,
@@ -72,7 +72,7 @@ def test_a_changed_file_runs_the_lanes_that_depend_on_it(before, path, expected)
 def test_another_content_of_one_file_is_another_key(before, lane):
     def changed(path: str) -> bytes:
         content = (keys.ROOT / path).read_bytes()
-        return content + b"\n" if path == "queues/admission.py" else content
+        return content + b"\n" if path == "queues/admission/decide.py" else content
 
     assert keys.key(lane) == before[lane]
     assert keys.key(lane, read=changed) != before[lane]

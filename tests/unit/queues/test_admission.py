@@ -1,6 +1,6 @@
 import pytest
 
-from queues.admission import Admit, Machine, Pending, QueueState, Wait, decide
+from queues.admission import Admit, Code, Machine, Pending, QueueState, Wait, decide, words
 from queues.resources import add, describe, fits, subtract
 
 
@@ -42,8 +42,14 @@ def test_queues_do_not_block_each_other():
 
 def test_every_waiting_job_gets_a_reason():
     decisions = decide([Q], [job(1, 3), job(2, 3), job(3, 1)])
-    assert decisions[1] == Wait(2, "needs 3 CPU slots; queue q has 1 CPU slot free of 4 CPU slots")
-    assert decisions[2] == Wait(3, "1 ahead in queue q; job 2 is first")
+    second, third = decisions[1:]
+    assert isinstance(second, Wait) and isinstance(third, Wait)
+    assert (second.why.code, second.is_head) == (Code.WAITING_FOR_QUOTA, True)
+    assert second.reason == "needs 3 CPU slots; queue q has 1 CPU slot free of 4 CPU slots"
+    assert second.why.numbers == {"needs": {"cpu": 3}, "free": {"cpu": 1}, "quota": {"cpu": 4}}
+    assert (third.why.code, third.is_head) == (Code.BEHIND, False)
+    assert third.reason == "1 ahead in queue q; job 2 is first"
+    assert words(third.why, is_lasting=True) == "behind other jobs in queue q", "does not change while it moves up"
 
 
 def test_a_job_that_can_never_fit_gets_the_total_quota_as_its_reason():
@@ -104,4 +110,5 @@ def test_a_machine_bounds_all_its_queues(case, queue, pending, expected):
     ],
 )
 def test_a_job_that_waits_for_the_machine_says_so(queue, slots, reason):
-    assert decide([queue], [job(1, slots)]) == [Wait(1, reason)]
+    (decision,) = decide([queue], [job(1, slots)])
+    assert isinstance(decision, Wait) and decision.reason == reason

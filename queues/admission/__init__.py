@@ -1,0 +1,15 @@
+"""Admission: which waiting jobs may take quota now, and why the others may not. Pure: a snapshot in, decisions out.
+
+`snapshot` says what is known, `decide` gives one decision for each waiting job, `reservation` finds when the first of a
+queue can start at the latest, `forecast` when each may start, and `reasons` are the codes and sentences of waiting.
+"""
+
+from .decide import Admit, Decision, Wait, decide
+from .forecast import Between, Forecast, Unknown, forecast
+from .reasons import Code, Reason, words
+from .snapshot import Holding, Machine, Pending, Policy, QueueState, Range
+
+__all__ = [
+    "Admit", "Between", "Code", "Decision", "Forecast", "Holding", "Machine", "Pending", "Policy", "QueueState", "Range", "Reason",
+    "Unknown", "Wait", "decide", "forecast", "words",
+]  # fmt: skip

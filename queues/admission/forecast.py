@@ -1,0 +1,105 @@
+"""When each waiting job may start, as a range: what is known of the jobs before it, played forward twice. Pure.
+
+Once everything takes as little as it probably does, once as much; a job's own start lies between. A job whose turn
+depends on one of which nothing is known has no forecast, and the reason names that one.
+"""
+
+import heapq
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from ..resources import subtract
+from .decide import Admit, Wait, decide, with_admitted
+from .reasons import Code
+from .snapshot import Holding, Pending, QueueState, Range
+
+NEVER = frozenset({Code.EXCEEDS_MAXIMUM, Code.MACHINE_TOO_SMALL})
+
+
+@dataclass(frozen=True)
+class Between:
+    """Seconds from now."""
+
+    least: float
+    most: float
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """No forecast. `jobs`: those of which nothing is known that it waits for; empty: it waits for somebody's decision."""
+
+    jobs: tuple[int, ...] = ()
+
+
+Forecast = Between | Unknown
+
+
+def forecast(queue: QueueState, pending: Iterable[Pending], *, now: float) -> dict[int, Forecast]:
+    """Return when each job of one queue may start. Those that never will, as things are, are left out."""
+    waiting = sorted((one for one in pending if one.queue == queue.name), key=lambda one: one.order)
+    early, late = (_play(queue, waiting, now=now, is_late=is_late) for is_late in (False, True))
+    decided = {one.job: one for one in decide([queue], waiting, now=now)}
+    found: dict[int, Forecast] = {}
+    for job in waiting:
+        decision = decided[job.job]
+        if isinstance(decision, Wait) and decision.why.code in NEVER:
+            continue
+        if job.job in early and job.job in late:
+            first, last = sorted((early[job.job] - now, late[job.job] - now))
+            found[job.job] = Between(first, last)
+        else:
+            found[job.job] = Unknown(_unknown(queue, waiting, job))
+    return found
+
+
+def _play(queue: QueueState, waiting: Sequence[Pending], *, now: float, is_late: bool) -> dict[int, float]:
+    """Return when each job starts if everything takes its least, or its most; without those that wait for ever."""
+    ends = [(end, one.job) for one in queue.holding if (end := _end(one, now, is_late=is_late)) is not None]
+    heapq.heapify(ends)
+    left, starts, at = list(waiting), dict[int, float](), now
+    while left:
+        admitted = {one.job for one in decide([queue], left, now=at) if isinstance(one, Admit)}
+        for job in [one for one in left if one.job in admitted]:
+            starts[job.job] = at
+            queue = with_admitted(job, queue, now=at)
+            if job.expected is not None:
+                heapq.heappush(ends, (at + _seconds(job.expected, is_late=is_late), job.job))
+        left = [one for one in left if one.job not in admitted]
+        if not ends:
+            return starts
+        at, ended = heapq.heappop(ends)
+        queue = _without(queue, ended)
+    return starts
+
+
+def _end(one: Holding, now: float, *, is_late: bool) -> float | None:
+    if one.remaining is not None:
+        probably = now + _seconds(one.remaining, is_late=is_late)
+        return probably if one.ends_by is None else min(probably, max(one.ends_by, now))
+    return None if one.ends_by is None or not is_late else max(one.ends_by, now)
+
+
+def _seconds(taken: Range, *, is_late: bool) -> float:
+    return taken.most if is_late else taken.least
+
+
+def _without(queue: QueueState, job: int) -> QueueState:
+    gone = next(one for one in queue.holding if one.job == job)
+    taken = {name: holder for name, holder in queue.taken.items() if holder != job}
+    machine = queue.machine
+    if machine is not None:
+        count = sum(gone.takes.values())
+        machine = replace(machine, used=max(0, machine.used - count), free=machine.free + count)
+    return replace(
+        queue, used=subtract(queue.used, gone.takes), taken=taken, machine=machine,
+        holding=tuple(one for one in queue.holding if one.job != job),
+    )  # fmt: skip
+
+
+def _unknown(queue: QueueState, waiting: Sequence[Pending], job: Pending) -> tuple[int, ...]:
+    """Return the jobs before this one of which nothing is known."""
+    if not queue.is_open:
+        return ()
+    running = [one.job for one in queue.holding if one.remaining is None]
+    before = [one.job for one in waiting if one.order < job.order and one.expected is None]
+    return (*running, *before)

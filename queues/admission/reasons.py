@@ -1,0 +1,87 @@
+"""Why a job waits: a code for programs, the numbers behind it, and one sentence for people with the way out. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from ..resources import Resources, describe
+
+
+class Code(StrEnum):
+    ON_HOLD = "on_hold"  # an administrator closed the queue
+    EXCEEDS_MAXIMUM = "exceeds_maximum"  # larger than the queue's whole quota: it never starts
+    MACHINE_TOO_SMALL = "machine_too_small"  # larger than the machine of a local cluster
+    NAME_IN_USE = "name_in_use"  # another running job has a name that it needs
+    BEHIND = "behind"  # others of its queue come first
+    WAITING_FOR_QUOTA = "waiting_for_quota"
+    MACHINE_BUSY = "machine_busy"  # the machine of a local cluster has no memory left
+    RESERVED_FOR = "reserved_for"  # it would fit, and delay the job that is first
+
+
+@dataclass(frozen=True)
+class Reason:
+    """`needs`, `free` and `quota` are amounts; `job` is the one that is first or holds the name; `ahead` how many wait before."""
+
+    code: Code
+    queue: str
+    needs: Resources = field(default_factory=dict)
+    free: Resources = field(default_factory=dict)
+    quota: Resources = field(default_factory=dict)
+    ahead: int = 0
+    job: int = 0
+    name: str = ""
+    slots: int = 0  # of the machine
+    at: float | None = None  # until when the free quota is reserved, if that is known
+
+    @property
+    def numbers(self) -> dict[str, Mapping[str, int] | int | str | float]:
+        """What is known, for programs."""
+        known = {
+            "needs": self.needs, "free": self.free, "quota": self.quota, "ahead": self.ahead, "job": self.job,
+            "name": self.name, "slots": self.slots, "at": self.at or 0,
+        }  # fmt: skip
+        return {name: value for name, value in known.items() if value}
+
+
+def words(reason: Reason, *, is_lasting: bool = False) -> str:
+    """Return the sentence, without its full stop.
+
+    `is_lasting`: without what changes while the job only waits its turn, so that it can be stored.
+    """
+    needs = f"needs {describe(reason.needs)}"
+    match reason.code:
+        case Code.ON_HOLD:
+            return f"queue {reason.queue} is closed; an administrator can open it"
+        case Code.EXCEEDS_MAXIMUM:
+            return (
+                f"{needs}, but queue {reason.queue} has {describe(reason.quota)} in all; submit a smaller job, or ask for "
+                "more quota"
+            )
+        case Code.MACHINE_TOO_SMALL:
+            return (
+                f"{needs}, but this machine has memory for {reason.slots} in all; submit a smaller job, or ask for a larger "
+                "machine"
+            )
+        case Code.NAME_IN_USE:
+            return (
+                f"{reason.name} is in use by job {reason.job}, and would be confused with it; starts when that job has "
+                "ended, or resubmit it with another name"
+            )
+        case Code.BEHIND if is_lasting:
+            return f"behind other jobs in queue {reason.queue}"
+        case Code.BEHIND:
+            return f"{reason.ahead} ahead in queue {reason.queue}; job {reason.job} is first"
+        case Code.WAITING_FOR_QUOTA if is_lasting:
+            return f"{needs}; queue {reason.queue} has less free of {describe(reason.quota)}"
+        case Code.WAITING_FOR_QUOTA:
+            return f"{needs}; queue {reason.queue} has {describe(reason.free)} free of {describe(reason.quota)}"
+        case Code.MACHINE_BUSY if reason.slots:
+            left = next(iter(reason.free.values()), 0)
+            return f"{needs}; {left} of the {reason.slots} that this machine has memory for are free"
+        case Code.MACHINE_BUSY:
+            return f"{needs}; this machine has free memory for {next(iter(reason.free.values()), 0)} more now"
+        case Code.RESERVED_FOR:
+            return (
+                f"{needs}, which is free in queue {reason.queue} and kept for job {reason.job}, which is first; with a "
+                "deadline that ends before that job can start it would go ahead"
+            )

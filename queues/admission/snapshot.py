@@ -1,0 +1,85 @@
+"""What admission is given: queues with their quota and what holds it, and the jobs that wait. Times in seconds since the epoch."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from ..resources import Resources, subtract
+
+
+class Policy(StrEnum):
+    """Whether a job may start before one that came earlier and does not fit yet."""
+
+    STRICT = "strict"  # never
+    BACKFILL = "backfill"  # if that cannot delay the first one that waits
+    BEST_EFFORT = "best_effort"  # whenever it fits: small jobs may delay a large one without end
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What the one machine of a queue's cluster bears, in slots of all its queues.
+
+    `free`: for how many more there is memory now. Nobody waits for that while nothing runs: what is missing then is
+    taken by other programs.
+    """
+
+    slots: int
+    used: int
+    free: int
+
+
+@dataclass(frozen=True)
+class Range:
+    """Seconds that something probably takes: with the chance of four in five no less and no more."""
+
+    least: float
+    most: float
+
+
+@dataclass(frozen=True)
+class Holding:
+    """A job that holds quota. `ends_by`: when it gives it back at the latest; `remaining`: when probably, from now."""
+
+    job: int
+    takes: Resources
+    ends_by: float | None = None
+    remaining: Range | None = None
+
+
+@dataclass(frozen=True)
+class QueueState:
+    """One queue: its quota, and what its jobs hold now. `holding` names them, where a policy or a forecast needs that."""
+
+    name: str
+    nominal: Resources
+    used: Resources = field(default_factory=dict)
+    is_open: bool = True
+    taken: Mapping[str, int] = field(default_factory=dict)  # names that one job at a time may have, and which has it
+    machine: Machine | None = None
+    policy: Policy = Policy.STRICT
+    holding: tuple[Holding, ...] = ()
+
+    @property
+    def free(self) -> Resources:
+        return subtract(self.nominal, self.used)
+
+
+@dataclass(frozen=True)
+class Pending:
+    """One waiting job. `order` sorts within a queue: higher priority first, then the older one.
+
+    `longest`: for how many seconds it holds its quota at most, if it has a deadline; `expected`: for how many probably.
+    """
+
+    job: int
+    queue: str
+    asked: Resources
+    priority: int = 0
+    submitted: float = 0.0
+    names: frozenset[str] = frozenset()  # that no other running job of its cluster may have
+    longest: float | None = None
+    expected: Range | None = None
+
+    @property
+    def order(self) -> tuple[int, float, int]:
+        return (-self.priority, self.submitted, self.job)

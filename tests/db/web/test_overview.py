@@ -1,0 +1,96 @@
+"""/: what is used, what needs attention, the queues and one's own jobs."""
+
+from datetime import timedelta
+
+from django.utils import timezone
+
+from accounts.models import Team
+from jobs.analysis import overview
+from jobs.core.lifecycle import Phase
+from jobs.models import AttemptFailure, Job, Rank, Replica
+from jobs.scheduling.scheduler import schedule
+from queues.models import Queue
+from tests.support import seed
+
+
+def attention():
+    return overview.attention(Job.objects.all(), now=timezone.now())
+
+
+def test_an_installation_where_all_is_well_says_so(owner, lab):
+    lab.running()
+    page = owner.get("/").text
+    assert "Nothing: no job failed in 24 hours" in page
+    assert "4 of 8" in page and "CPU slots" in page and "nlp 4" in page
+
+
+def test_what_needs_attention_is_named(owner, lab):
+    idle, silent = (
+        seed.running(lab, name="idles", nodes=1, per_node=2),
+        seed.running(lab, name="is-mute", nodes=1, per_node=2),
+    )
+    now = timezone.now()
+    Replica.objects.filter(job=idle).update(last_batch_at=now)
+    Rank.objects.filter(job=idle).update(gpu_idle_since=now - timedelta(minutes=20))
+    Replica.objects.filter(job=silent).update(last_batch_at=now - timedelta(minutes=5))
+    late = lab.submit(name="waits-long", nodes=2, nproc_per_node=4)
+    Job.objects.filter(pk=late.pk).update(phase_since=now - timedelta(hours=2))
+    failed = lab.submit(name="fails", nodes=1)
+    Job.objects.filter(pk=failed.pk).update(phase=Phase.FAILED, finished_at=now, attempt=1)
+    AttemptFailure.objects.create(
+        job=failed, attempt=1, kind="out_of_memory", certainty="certain", headline="x", explanation="x"
+    )
+    found = attention()
+    assert found.failed == [("out_of_memory", 1)]
+    assert [[one.name for one in some.jobs] for some in (found.idle, found.silent, found.waiting)] == [
+        ["idles"], ["is-mute"], ["waits-long"],
+    ]  # fmt: skip
+    page = owner.get("/").text
+    assert "/jobs?phase=failed&amp;kind=out_of_memory" in page and "1 out of memory" in page
+    for name in ("idles", "is-mute", "waits-long"):
+        assert name in page
+
+
+def test_what_is_no_trouble_is_not_named(lab):
+    job = seed.running(lab, nodes=1, per_node=2)
+    now = timezone.now()
+    Replica.objects.filter(job=job).update(last_batch_at=now)
+    Rank.objects.filter(job=job).update(gpu_idle_since=now - timedelta(minutes=5))
+    waits = lab.submit(nodes=2, nproc_per_node=4)
+    Job.objects.filter(pk=waits.pk).update(suspended=True, phase_since=now - timedelta(hours=2))
+    old = lab.submit(nodes=1)
+    Job.objects.filter(pk=old.pk).update(phase=Phase.FAILED, finished_at=now - timedelta(hours=25), attempt=1)
+    AttemptFailure.objects.create(
+        job=old, attempt=1, kind="out_of_memory", certainty="certain", headline="x", explanation="x"
+    )
+    assert not attention().is_needed
+
+
+def test_a_reader_sees_his_own_teams_alone(as_, people, lab):
+    job = lab.running(name="of-nlp")
+    other = Team.objects.get(name="vision")
+    Queue.objects.create(name="theirs", team=other, cluster="local", nominal=16)
+    page = as_(people.stranger).get("/").text
+    assert "of-nlp" not in page and job.queue.name not in page
+    admins = as_(people.admin).get("/").text
+    assert "of 24" in admins, "the sum of all queues of the cluster"
+
+
+def test_the_median_wait_is_of_jobs_that_were_admitted_in_a_day(lab):
+    now = timezone.now()
+    for minutes, hours in ((10, 1), (20, 1), (90, 1), (1000, 30)):
+        job = lab.submit(nodes=1)
+        at = now - timedelta(hours=hours)
+        Job.objects.filter(pk=job.pk).update(created_at=at - timedelta(minutes=minutes), admitted_at=at)
+    assert overview.median_waits([lab.queue.pk], now=now) == {lab.queue.pk: (20 * 60.0, 3)}
+
+
+def test_its_queries_do_not_depend_on_the_number_of_queues_and_jobs(owner, lab, team, django_assert_num_queries):
+    with django_assert_num_queries(14):
+        owner.get("/")
+    for number in range(5):
+        Queue.objects.create(name=f"queue-{number}", team=team, cluster="local", nominal=4)
+        lab.submit(nodes=1)
+    schedule()
+    with django_assert_num_queries(14):
+        owner.get("/")
