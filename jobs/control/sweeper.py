@@ -19,9 +19,8 @@ from django.utils import timezone
 from common.telemetry import measures, traces
 from jobs import clusters
 from jobs.models import Job, Replica
-from jobs.scheduling import scheduler
 
-from . import container_logs, judgement
+from . import container_logs, judgement, scheduler
 from .reconciler import visit
 from .store import DjangoStore
 

@@ -7,7 +7,7 @@
 --
 -- Parameters:
 --   states  json         the states, with job, uid, attempt, role, index, incarnation and namespace
---   cluster text         where they were seen
+--   cluster  text        where they were seen
 --   now     timestamptz  time of the write
 --   oldest  timestamptz  a row last seen before takes any version
 --   ended   text[]       states of a replica that has ended

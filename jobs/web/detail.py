@@ -12,14 +12,13 @@ from django.views.decorators.http import require_safe
 
 from accounts.permissions import Act, may
 from jobs import frameworks
-from jobs.analysis import checkpoints, failures
+from jobs.analysis import checkpoints, failures, waiting
 from jobs.analysis.attempts import attempts
 from jobs.analysis.metrics import MAX_RANKS
 from jobs.analysis.progress import progress
 from jobs.core.lifecycle import ON_CLUSTER, Phase, StopReason
 from jobs.core.volumes import mounts
 from jobs.models import Delivery, Job, JobEvent, RankState
-from jobs.scheduling import waiting
 from queues import templates
 
 from . import appearance, plan

@@ -17,9 +17,9 @@ from accounts.models import Team
 from accounts.pages.parts import allowed
 from accounts.permissions import Act, is_platform_admin, may, require
 from common.errors import Conflict, InvalidInput, NotAllowed, Problem
+from jobs.analysis import waiting
 from jobs.analysis.usage import consequences, over_quota_warning, with_use
 from jobs.models import Job, in_order
-from jobs.scheduling import waiting
 from queues import clusters, services
 from queues.admission import Policy
 from queues.models import Resource
@@ -42,7 +42,7 @@ class QueueForm(forms.Form):
     gpus_per_node = forms.IntegerField()
     description = forms.CharField(required=False, max_length=200)
     is_open = forms.BooleanField(required=False)
-    policy = forms.ChoiceField(choices=POLICIES)
+    policy = forms.ChoiceField(choices=POLICIES, required=False)  # without one it stays as it is
     reason = forms.CharField(required=False, max_length=200)
 
     def take(self, error: InvalidInput) -> None:
@@ -133,7 +133,7 @@ def _would_do(queue: Any, form: QueueForm) -> Context:
 
 def _change(request: HtmxRequest, queue: Any, form: QueueForm) -> bool:
     try:
-        row = services.change(queue=queue, by=request.user, **form.cleaned_data)
+        row = services.change(queue=queue, by=request.user, **_given(form))
     except InvalidInput as error:
         form.take(error)
         return False
@@ -144,9 +144,13 @@ def _change(request: HtmxRequest, queue: Any, form: QueueForm) -> bool:
     return True
 
 
+def _given(form: QueueForm) -> dict[str, Any]:
+    return {name: value for name, value in form.cleaned_data.items() if name != "policy" or value}
+
+
 def _made(request: HtmxRequest, form: NewQueueForm) -> bool:
     try:
-        asked = {name: value for name, value in form.cleaned_data.items() if name != "reason"}
+        asked = {name: value for name, value in _given(form).items() if name != "reason"}
         row = services.make(by=request.user, **asked)
     except InvalidInput as error:
         form.take(error)

@@ -36,7 +36,7 @@ class Reason:
     @property
     def numbers(self) -> dict[str, Mapping[str, int] | int | str | float]:
         """What is known, for programs."""
-        known = {
+        known: dict[str, Mapping[str, int] | int | str | float] = {
             "needs": self.needs, "free": self.free, "quota": self.quota, "ahead": self.ahead, "job": self.job,
             "name": self.name, "slots": self.slots, "at": self.at or 0,
         }  # fmt: skip

@@ -25,7 +25,7 @@ NEWER = (
     "jobs_webhook",
 )
 NEWER_COLUMNS = {
-    "jobs_replica": ["is_restored", "unjudged_at", "launch_id", "topology"], "jobs_job": ["attempt_floor", "ttl_seconds", "template_id"],
+    "jobs_replica": ["is_restored", "unjudged_at", "launch_id", "topology"], "jobs_job": ["attempt_floor", "ttl_seconds", "template_id", "wait_code"],
     "jobs_attemptfailure": ["after_end", "launch_id", "node"], "jobs_rank": ["nan_series", "nan_step", "gpu_idle_since"], "jobs_jobevent": ["launch_id"],
 }  # fmt: skip
 

@@ -7,7 +7,7 @@ from django.core.management import call_command
 from redis import Redis
 
 from accounts.models import AuditEntry
-from jobs.scheduling.scheduler import schedule
+from jobs.control.scheduler import schedule
 from queues import services
 from queues.models import Queue
 from tests.support.patience import PATIENCE_SECONDS
@@ -96,7 +96,9 @@ def test_a_platform_administrator_makes_a_queue(api, boss):
     assert made.status_code == 201, made.text
     assert (made.json()["team"], made.json()["resource"], made.json()["slots"]) == ("nlp", "gpu", 16)
     assert api("admin").post("/queues", NEW).status_code == 409
-    assert AuditEntry.objects.get().after == {"slots": 16, "is_open": True, "description": "", "gpus_per_node": 8}
+    assert AuditEntry.objects.get().after == {
+        "slots": 16, "is_open": True, "policy": "backfill", "description": "", "gpus_per_node": 8,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -117,7 +117,7 @@ TABLE: dict[str, Route] = {
     "login": route(OPEN, GET=ANY, POST=ANY, body="username=x&password=y", kind=FORM),
     "login/code": route(OPEN, GET=ANY, POST=ANY, kind=FORM, body="code=123456"),
     "logout": route(OPEN, POST=ANY),
-    "": route(OPEN, GET=ANY),  # redirects to /jobs, which redirects to the login
+    "": route(PAGE, GET=ANY),
     "static/muster.css": route(OPEN, GET=ANY, is_resolved=False),
     "api/v1/login": route(OPEN, POST=ANY, body=SIGN_IN),
     # pages, by session

@@ -11,10 +11,6 @@ from jobs.web import listing
 from tests.support import seed
 
 
-def test_home_redirects_to_the_list(owner):
-    assert owner.get("/").url == "/jobs"
-
-
 def test_an_empty_list_explains_how_to_submit_a_job(owner, queue):
     page = owner.get("/jobs").text
     assert "muster submit --queue" in page and "pip install http://testserver/client/muster_client-" in page

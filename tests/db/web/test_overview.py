@@ -6,9 +6,9 @@ from django.utils import timezone
 
 from accounts.models import Team
 from jobs.analysis import overview
+from jobs.control.scheduler import schedule
 from jobs.core.lifecycle import Phase
 from jobs.models import AttemptFailure, Job, Rank, Replica
-from jobs.scheduling.scheduler import schedule
 from queues.models import Queue
 from tests.support import seed
 
@@ -38,15 +38,15 @@ def test_what_needs_attention_is_named(owner, lab):
     failed = lab.submit(name="fails", nodes=1)
     Job.objects.filter(pk=failed.pk).update(phase=Phase.FAILED, finished_at=now, attempt=1)
     AttemptFailure.objects.create(
-        job=failed, attempt=1, kind="out_of_memory", certainty="certain", headline="x", explanation="x"
+        job=failed, attempt=1, kind="device_memory", certainty="certain", headline="x", explanation="x", judged_at=now
     )
     found = attention()
-    assert found.failed == [("out_of_memory", 1)]
+    assert found.failed == [("device_memory", 1)]
     assert [[one.name for one in some.jobs] for some in (found.idle, found.silent, found.waiting)] == [
         ["idles"], ["is-mute"], ["waits-long"],
     ]  # fmt: skip
     page = owner.get("/").text
-    assert "/jobs?phase=failed&amp;kind=out_of_memory" in page and "1 out of memory" in page
+    assert "/jobs?phase=failed&amp;kind=device_memory" in page and "1 device memory" in page
     for name in ("idles", "is-mute", "waits-long"):
         assert name in page
 
@@ -61,7 +61,7 @@ def test_what_is_no_trouble_is_not_named(lab):
     old = lab.submit(nodes=1)
     Job.objects.filter(pk=old.pk).update(phase=Phase.FAILED, finished_at=now - timedelta(hours=25), attempt=1)
     AttemptFailure.objects.create(
-        job=old, attempt=1, kind="out_of_memory", certainty="certain", headline="x", explanation="x"
+        job=old, attempt=1, kind="device_memory", certainty="certain", headline="x", explanation="x", judged_at=now
     )
     assert not attention().is_needed
 
@@ -71,7 +71,7 @@ def test_a_reader_sees_his_own_teams_alone(as_, people, lab):
     other = Team.objects.get(name="vision")
     Queue.objects.create(name="theirs", team=other, cluster="local", nominal=16)
     page = as_(people.stranger).get("/").text
-    assert "of-nlp" not in page and job.queue.name not in page
+    assert "of-nlp" not in page and f"/queues/{job.queue.name}" not in page
     admins = as_(people.admin).get("/").text
     assert "of 24" in admins, "the sum of all queues of the cluster"
 

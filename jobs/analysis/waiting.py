@@ -11,7 +11,7 @@ from queues import admission
 from queues.admission import Between, Code, Forecast, Reason, Wait
 from queues.models import Queue
 
-from . import holding, scheduler
+from . import holding, queue_snapshot
 
 HOLDERS = 5  # that are named
 
@@ -63,9 +63,9 @@ def _foreseen(
 ) -> tuple[admission.QueueState, list[admission.Pending], list[Job]]:
     ended = holding.ended_jobs(queue)
     holders = list(Job.objects.holding_quota().filter(queue=queue).select_related("user").order_by("-slots", "id"))
-    jobs = [*scheduler.waiting(queue), *also]
+    jobs = [*queue_snapshot.waiting(queue), *also]
     roles = [role for job in also for role in job.role_views]
-    state, pending = scheduler.snapshot(queue, jobs, roles=roles)
+    state, pending = queue_snapshot.snapshot(queue, jobs, roles=roles)
     state = replace(state, holding=holding.foreseen(holders, queue, ended, now=now))
     by_id = {job.pk or 0: job for job in jobs}
     return state, [replace(one, expected=holding.within(by_id[one.job], ended)) for one in pending], holders
