@@ -41,7 +41,11 @@ class Waiting:
 
 def of_job(job: Job) -> Waiting | None:
     """Return why a queued job waits; None if it does not wait any more, or is too far behind to be looked at."""
-    return of_queue(job.queue).get(job.pk)
+    now = timezone.now()
+    state, pending, holders = _foreseen(job.queue, now)
+    own = next((one for one in pending if one.job == job.pk), None)
+    before = [one for one in pending if own and one.order <= own.order]  # nothing behind it changes its turn
+    return _explained(state, before, holders, now).get(job.pk)
 
 
 def of_queue(queue: Queue) -> dict[int, Waiting]:

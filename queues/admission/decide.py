@@ -49,18 +49,35 @@ def decide(queues: Iterable[QueueState], pending: Iterable[Pending], *, now: flo
     lines = {name: _Line() for name in states}
     decisions: list[Decision] = []
     for job in sorted(pending, key=lambda one: one.order):
-        queue, line = states[job.queue], lines[job.queue]
-        decision = _consider(job, queue, line, now=now)
-        if isinstance(decision, Admit):
-            states[queue.name] = with_admitted(job, queue, now=now)
-            if line.ahead and queue.policy is Policy.BACKFILL:
-                line.reserved = _less(line.reserved, job, now=now)
-        elif decision.why.code not in _ASIDE:
-            if decision.is_head and queue.policy is Policy.BACKFILL:
-                line.reserved = reserve(job, queue, now=now)
-            line.ahead.append(job.job)
+        decision, states[job.queue] = _step(job, states[job.queue], lines[job.queue], now=now)
         decisions.append(decision)
     return decisions
+
+
+def admitted(queue: QueueState, ordered: Iterable[Pending], *, now: float) -> list[Pending]:
+    """Return the jobs of one queue that `decide` would admit, of jobs that are in order. It looks no further than needed."""
+    line, found = _Line(), list[Pending]()
+    for job in ordered:
+        if line.ahead and (queue.policy is Policy.STRICT or not any(count > 0 for count in queue.free.values())):
+            break
+        decision, queue = _step(job, queue, line, now=now)
+        if isinstance(decision, Admit):
+            found.append(job)
+    return found
+
+
+def _step(job: Pending, queue: QueueState, line: _Line, *, now: float) -> tuple[Decision, QueueState]:
+    """Decide on the next job of a queue; return also the queue, with it if it was admitted."""
+    decision = _consider(job, queue, line, now=now)
+    if isinstance(decision, Admit):
+        if line.ahead and queue.policy is Policy.BACKFILL:
+            line.reserved = _less(line.reserved, job, now=now)
+        return decision, with_admitted(job, queue, now=now)
+    if decision.why.code not in _ASIDE:
+        if decision.is_head and queue.policy is Policy.BACKFILL:
+            line.reserved = reserve(job, queue, now=now)
+        line.ahead.append(job.job)
+    return decision, queue
 
 
 # Who waits for one of these holds up nobody.

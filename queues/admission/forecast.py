@@ -9,10 +9,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from ..resources import subtract
-from .decide import Admit, Wait, decide, with_admitted
+from .decide import Wait, admitted, decide, with_admitted
 from .reasons import Code
 from .snapshot import Holding, Pending, QueueState, Range
 
+MOST = 100  # waiting jobs: further behind a range says little
 NEVER = frozenset({Code.EXCEEDS_MAXIMUM, Code.MACHINE_TOO_SMALL})
 
 
@@ -35,8 +36,8 @@ Forecast = Between | Unknown
 
 
 def forecast(queue: QueueState, pending: Iterable[Pending], *, now: float) -> dict[int, Forecast]:
-    """Return when each job of one queue may start. Those that never will, as things are, are left out."""
-    waiting = sorted((one for one in pending if one.queue == queue.name), key=lambda one: one.order)
+    """Return when each job of one queue may start. Those that never will, as things are, or wait too far behind, are left out."""
+    waiting = sorted((one for one in pending if one.queue == queue.name), key=lambda one: one.order)[:MOST]
     early, late = (_play(queue, waiting, now=now, is_late=is_late) for is_late in (False, True))
     decided = {one.job: one for one in decide([queue], waiting, now=now)}
     found: dict[int, Forecast] = {}
@@ -58,13 +59,15 @@ def _play(queue: QueueState, waiting: Sequence[Pending], *, now: float, is_late:
     heapq.heapify(ends)
     left, starts, at = list(waiting), dict[int, float](), now
     while left:
-        admitted = {one.job for one in decide([queue], left, now=at) if isinstance(one, Admit)}
-        for job in [one for one in left if one.job in admitted]:
+        begun = admitted(queue, left, now=at)
+        for job in begun:
             starts[job.job] = at
             queue = with_admitted(job, queue, now=at)
             if job.expected is not None:
                 heapq.heappush(ends, (at + _seconds(job.expected, is_late=is_late), job.job))
-        left = [one for one in left if one.job not in admitted]
+        if begun:
+            gone = {one.job for one in begun}
+            left = [one for one in left if one.job not in gone]
         if not ends:
             return starts
         at, ended = heapq.heappop(ends)
