@@ -186,7 +186,7 @@ class Seen:
             "status": {"conditions": [{"type": "Ready", "status": ready, "message": "said"}]},
         })  # fmt: skip
         self.nodes.picture.put(fact)
-        self.nodes.changed((name, 0))
+        self.nodes.changed(name)
         self.clock.advance(seconds)
         self.nodes.picture.confirm(self.clock.seconds())
         return self.nodes.lost(["a"])
