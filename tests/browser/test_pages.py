@@ -233,7 +233,7 @@ def test_hovering_over_a_chart_shows_its_values(page, lab):
 def test_nothing_is_wider_than_the_window(page, lab):
     job = seed.running(lab, steps=5)
     seed.queued(lab, name="x" * 40)
-    for url in ("/jobs", "/queues", "/queues/default", "/jobs/new", f"/jobs/{job.pk}"):
+    for url in ("/", "/jobs", "/queues", "/queues/default", "/jobs/new", f"/jobs/{job.pk}"):
         page.goto(url)
         for width in (375, 640, 641, 820, 821, 870, 920, 921, 1024, 1100, 1440):
             page.set_viewport_size({"width": width, "height": 800})
