@@ -9,6 +9,8 @@ from accounts.models import Team, User
 from .admission import Policy
 from .resources import Resources
 
+POLICIES = [(one.value, one.value.replace("_", " ")) for one in Policy]
+
 
 class Resource(models.TextChoices):
     """What one training process takes: a GPU, or where there are none a CPU slot."""
@@ -34,7 +36,7 @@ class Queue(models.Model):
     description = models.CharField(max_length=200, blank=True, help_text="what it is for, in a sentence")
     is_open = models.BooleanField(default=True)
     policy = models.CharField(
-        max_length=12, choices=[(one.value, one.value.replace("_", " ")) for one in Policy], default=Policy.STRICT,
+        max_length=12, choices=POLICIES, default=Policy.STRICT,
         db_default=Policy.STRICT.value, help_text="whether a job may start before one that came earlier and does not fit",
     )  # fmt: skip
     created_at = models.DateTimeField(default=timezone.now, editable=False)

@@ -20,8 +20,7 @@ from jobs.analysis.usage import over_quota_warning, with_use
 from jobs.submission import pods
 from jobs.submission.resolving import queue_defaults
 from queues import allowed, services, templates
-from queues.admission import Policy
-from queues.models import AllowedObject, Queue, QueueVersion, Resource
+from queues.models import POLICIES, AllowedObject, Queue, QueueVersion, Resource
 from queues.readable import readable_queues
 
 from .params import user_of
@@ -76,7 +75,7 @@ class QueueFields(serializers.Serializer[Any]):
     slots = serializers.IntegerField(required=False, min_value=1, max_value=services.MOST_SLOTS)
     is_open = serializers.BooleanField(required=False)
     policy = serializers.ChoiceField(
-        choices=list(Policy), required=False,
+        choices=POLICIES, required=False,
         help_text="whether a job may start before one that came earlier and does not fit yet; new queues: backfill",
     )  # fmt: skip
     description = serializers.CharField(required=False, allow_blank=True, max_length=200)
