@@ -40,10 +40,10 @@ def longest(job: Job) -> float | None:
 def ends_by(job: Job) -> float | None:
     """Return when a job that holds quota gives it back at the latest, in seconds since the epoch."""
     spec, limit = job.job_spec, longest(job)
-    if limit is None or spec.deadline_seconds is None:
+    if limit is None:
         return None
     if job.phase == Phase.RUNNING and job.running_at is not None:
-        return job.running_at.timestamp() + spec.deadline_seconds + spec.grace_seconds + SLACK_SECONDS
+        return job.running_at.timestamp() + limit - spec.start_timeout_seconds
     return (job.admitted_at or job.phase_since).timestamp() + limit
 
 

@@ -28,6 +28,11 @@ class Some:
     jobs: list[Job] = field(default_factory=list)
     count: int = 0
 
+    @property
+    def more(self) -> int:
+        """How many are not among the first."""
+        return self.count - len(self.jobs)
+
 
 @dataclass(frozen=True)
 class Attention:

@@ -1,10 +1,11 @@
-"""What admission is given: a queue, what its jobs hold, and those that wait, as values."""
+"""Read the snapshot that admission decides on: a queue, the jobs that hold its quota and those that wait for it."""
 
 from collections.abc import Callable, Iterable
 from functools import reduce
 from operator import or_
 
 from django.db.models import Q, Sum
+from django.utils import timezone
 
 from jobs import clusters
 from jobs.core.lifecycle import ON_CLUSTER
@@ -12,7 +13,7 @@ from jobs.core.verdict import RoleView
 from jobs.models import Job, in_order
 from jobs.models.attempt import newest_namespace
 from queues import admission, namespaces
-from queues.admission import Policy
+from queues.admission import Holding, Policy
 from queues.models import Queue
 
 from . import holding
@@ -29,22 +30,28 @@ def exclusive_names(roles: Iterable[RoleView], queue: Queue) -> frozenset[str]:
 
 
 def snapshot(
-    queue: Queue, jobs: list[Job], *, roles: Iterable[RoleView] = (), lock: Callable[[str], None] | None = None
+    queue: Queue,
+    jobs: list[Job],
+    *,
+    lock: Callable[[str], None] | None = None,
+    held: tuple[Holding, ...] | None = None,
 ) -> tuple[admission.QueueState, list[admission.Pending]]:
-    """Return what admission is given with these jobs waiting, also about the names of `roles`, which wait for it as well.
+    """Return what admission is given with these jobs waiting.
 
     `lock` is called with what all queues of a cluster share, before that is read; without it nobody may act on the result.
+    `held`: the jobs that hold quota, where the caller has read them.
     """
     names = {job.pk: exclusive_names(job.role_views, queue) for job in jobs}
-    wanted = exclusive_names(roles, queue).union(*names.values())
+    wanted = frozenset[str]().union(*names.values())
     if wanted and lock is not None:
         lock(f"names of cluster {queue.cluster}")  # in all its namespaces: few jobs have such names
     used = Job.objects.holding_quota().filter(queue=queue).aggregate(total=Sum("slots"))["total"] or 0
-    taken = _taken(queue, jobs, wanted) if wanted else {}
+    taken = _taken(queue, [job for job in jobs if names[job.pk]], wanted) if wanted else {}
     machine = _machine(queue.cluster, lock)
     policy = Policy(queue.policy)
     looks_ahead = policy is Policy.BACKFILL
-    held = holding.holding(Job.objects.holding_quota().filter(queue=queue), queue) if looks_ahead else ()
+    if held is None:
+        held = holding.holding(Job.objects.holding_quota().filter(queue=queue), queue) if looks_ahead else ()
     state = admission.QueueState(
         queue.name, queue.quota, {queue.resource: used}, queue.is_open, taken, machine, policy, held
     )  # fmt: skip
@@ -82,22 +89,19 @@ def _taken(queue: Queue, jobs: Iterable[Job], names: Iterable[str]) -> dict[str,
     holders = (
         Job.objects.holding_quota().filter(has_one, queue__cluster=queue.cluster).annotate(place=newest_namespace())
     )
-    wanted = {
-        namespaces.of(queue.team, queue.cluster),
-        *(namespaces.of(queue.team, queue.cluster, at=one.created_at) for one in jobs),
-    }
     home = clusters.namespace_of(queue.cluster)
-    places = {one or home for one in wanted}
+    times = [timezone.now(), *(one.created_at for one in jobs)]
+    places = {one or home for one in namespaces.of_times(queue.team, queue.cluster, times)}
     return {
         role.exclusive: job.pk
         for job in holders
-        if _place_of(job, home) in places
+        if _place_of(job, queue.cluster, home) in places
         for role in job.role_views
         if role.exclusive
     }
 
 
-def _place_of(job: Job, home: str) -> str:
+def _place_of(job: Job, cluster: str, home: str) -> str:
     """Return the namespace of a job that holds quota: of its attempt, or in which that will be made."""
     known = job.place if job.phase in ON_CLUSTER else ""  # type: ignore[attr-defined]  # annotated by _taken
-    return known or namespaces.of(job.team_id, job.queue.cluster, at=job.created_at) or home
+    return known or namespaces.of(job.team_id, cluster, at=job.created_at) or home

@@ -8,7 +8,7 @@ from django.utils import timezone
 
 from jobs.models import Job
 from queues import admission
-from queues.admission import Between, Code, Forecast, Reason, Wait
+from queues.admission import Code, Range, Reason, Unknown, Wait
 from queues.models import Queue
 
 from . import holding, queue_snapshot
@@ -68,9 +68,7 @@ def _foreseen(
     ended = holding.ended_jobs(queue)
     holders = list(Job.objects.holding_quota().filter(queue=queue).select_related("user").order_by("-slots", "id"))
     jobs = [*queue_snapshot.waiting(queue), *also]
-    roles = [role for job in also for role in job.role_views]
-    state, pending = queue_snapshot.snapshot(queue, jobs, roles=roles)
-    state = replace(state, holding=holding.foreseen(holders, queue, ended, now=now))
+    state, pending = queue_snapshot.snapshot(queue, jobs, held=holding.foreseen(holders, queue, ended, now=now))
     by_id = {job.pk or 0: job for job in jobs}
     return state, [replace(one, expected=holding.within(by_id[one.job], ended)) for one in pending], holders
 
@@ -81,17 +79,20 @@ def _explained(
     at = now.timestamp()
     decisions = admission.decide([state], pending, now=at)
     starts = admission.forecast(state, pending, now=at)
-    named = tuple(_holder(job, state, now) for job in holders[:HOLDERS])
+    remaining = {one.job: one.remaining for one in state.holding}
+    named = tuple(Holder(job, _moments(remaining[job.pk], now)) for job in holders[:HOLDERS])
     found, position = dict[int, Waiting](), 0
     for one in decisions:
         reason = one.why if isinstance(one, Wait) else None
         is_in_line = reason is None or reason.code not in ASIDE
         position += is_in_line
         waits_for_quota = reason is not None and reason.code in FOR_QUOTA
+        start = starts.get(one.job)
         found[one.job] = Waiting(
             reason,
             position if is_in_line else None,
-            *_times(starts.get(one.job), now),
+            _moments(start, now) if isinstance(start, Range) else None,
+            start.jobs if isinstance(start, Unknown) else (),
             named if waits_for_quota else (),
         )
     return found
@@ -101,14 +102,5 @@ ASIDE = frozenset({Code.ON_HOLD, Code.EXCEEDS_MAXIMUM, Code.MACHINE_TOO_SMALL})
 FOR_QUOTA = frozenset({Code.BEHIND, Code.WAITING_FOR_QUOTA, Code.RESERVED_FOR})
 
 
-def _times(one: Forecast | None, now: datetime) -> tuple[tuple[datetime, datetime] | None, tuple[int, ...]]:
-    if isinstance(one, Between):
-        return (now + timedelta(seconds=one.least), now + timedelta(seconds=one.most)), ()
-    return None, one.jobs if one is not None else ()
-
-
-def _holder(job: Job, state: admission.QueueState, now: datetime) -> Holder:
-    remaining = next((one.remaining for one in state.holding if one.job == job.pk), None)
-    if remaining is None:
-        return Holder(job, None)
-    return Holder(job, (now + timedelta(seconds=remaining.least), now + timedelta(seconds=remaining.most)))
+def _moments(one: Range | None, now: datetime) -> tuple[datetime, datetime] | None:
+    return None if one is None else (now + timedelta(seconds=one.least), now + timedelta(seconds=one.most))

@@ -5,11 +5,11 @@ queue can start at the latest, `forecast` when each may start, and `reasons` are
 """
 
 from .decide import Admit, Decision, Wait, decide
-from .forecast import Between, Forecast, Unknown, forecast
+from .forecast import Forecast, Unknown, forecast
 from .reasons import Code, Reason, words
 from .snapshot import Holding, Machine, Pending, Policy, QueueState, Range
 
 __all__ = [
-    "Admit", "Between", "Code", "Decision", "Forecast", "Holding", "Machine", "Pending", "Policy", "QueueState", "Range", "Reason",
+    "Admit", "Code", "Decision", "Forecast", "Holding", "Machine", "Pending", "Policy", "QueueState", "Range", "Reason",
     "Unknown", "Wait", "decide", "forecast", "words",
 ]  # fmt: skip

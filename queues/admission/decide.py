@@ -8,9 +8,9 @@ that is larger than the whole quota: it can never start. All arithmetic runs on 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from ..resources import Resources, add, fits, subtract
+from ..resources import add, fits
 from .reasons import Code, Reason, words
-from .reservation import Reservation, passes, reserve
+from .reservation import Reservation, passes, reserve, without
 from .snapshot import Holding, Machine, Pending, Policy, QueueState
 
 
@@ -54,8 +54,11 @@ def decide(queues: Iterable[QueueState], pending: Iterable[Pending], *, now: flo
     return decisions
 
 
-def admitted(queue: QueueState, ordered: Iterable[Pending], *, now: float) -> list[Pending]:
-    """Return the jobs of one queue that `decide` would admit, of jobs that are in order. It looks no further than needed."""
+def admit(queue: QueueState, ordered: Iterable[Pending], *, now: float) -> tuple[list[Pending], QueueState]:
+    """Return the jobs of one queue that `decide` admits, of jobs that are in order, and the queue with them.
+
+    It looks no further than needed.
+    """
     line, found = _Line(), list[Pending]()
     for job in ordered:
         if line.ahead and (queue.policy is Policy.STRICT or not any(count > 0 for count in queue.free.values())):
@@ -63,16 +66,16 @@ def admitted(queue: QueueState, ordered: Iterable[Pending], *, now: float) -> li
         decision, queue = _step(job, queue, line, now=now)
         if isinstance(decision, Admit):
             found.append(job)
-    return found
+    return found, queue
 
 
 def _step(job: Pending, queue: QueueState, line: _Line, *, now: float) -> tuple[Decision, QueueState]:
     """Decide on the next job of a queue; return also the queue, with it if it was admitted."""
     decision = _consider(job, queue, line, now=now)
     if isinstance(decision, Admit):
-        if line.ahead and queue.policy is Policy.BACKFILL:
-            line.reserved = _less(line.reserved, job, now=now)
-        return decision, with_admitted(job, queue, now=now)
+        if line.reserved is not None:
+            line.reserved = without(job, line.reserved, now=now)
+        return decision, _with(job, queue, now=now)
     if decision.why.code not in _ASIDE:
         if decision.is_head and queue.policy is Policy.BACKFILL:
             line.reserved = reserve(job, queue, now=now)
@@ -84,7 +87,7 @@ def _step(job: Pending, queue: QueueState, line: _Line, *, now: float) -> tuple[
 _ASIDE = frozenset({Code.ON_HOLD, Code.EXCEEDS_MAXIMUM, Code.MACHINE_TOO_SMALL, Code.NAME_IN_USE})
 
 
-def with_admitted(job: Pending, queue: QueueState, *, now: float) -> QueueState:
+def _with(job: Pending, queue: QueueState, *, now: float) -> QueueState:
     """Return the queue with one more job in it."""
     taken = {**queue.taken, **dict.fromkeys(job.names, job.job)}
     ends_by = None if job.longest is None else now + job.longest
@@ -94,8 +97,8 @@ def with_admitted(job: Pending, queue: QueueState, *, now: float) -> QueueState:
 
 
 def _consider(job: Pending, queue: QueueState, line: _Line, *, now: float) -> Decision:
-    if never := _never(job, queue):
-        return Wait(job.job, never)
+    if why := obstacle(job, queue):
+        return Wait(job.job, why)
     if line.ahead and queue.policy is Policy.STRICT:
         return Wait(job.job, Reason(Code.BEHIND, queue.name, ahead=len(line.ahead), job=line.ahead[0]))
     if not fits(job.asked, queue.free):
@@ -111,7 +114,7 @@ def _consider(job: Pending, queue: QueueState, line: _Line, *, now: float) -> De
     return Admit(job.job)
 
 
-def _never(job: Pending, queue: QueueState) -> Reason | None:
+def obstacle(job: Pending, queue: QueueState) -> Reason | None:
     """Return what keeps a job from starting, however much of the quota is free."""
     if not queue.is_open:
         return Reason(Code.ON_HOLD, queue.name)
@@ -137,11 +140,3 @@ def _no_room(job: Pending, queue: QueueState, machine: Machine) -> Reason | None
 
 def _filled(machine: Machine, count: int) -> Machine:
     return replace(machine, used=machine.used + count, free=max(0, machine.free - count))
-
-
-def _less(reserved: Reservation | None, job: Pending, *, now: float) -> Reservation | None:
-    """Return the reservation once a job went ahead: what still runs at its moment is not spare any more."""
-    if reserved is None or (job.longest is not None and now + job.longest <= reserved.at):
-        return reserved
-    spare: Resources = subtract(reserved.spare, job.asked)
-    return replace(reserved, spare=spare)

@@ -9,20 +9,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from ..resources import subtract
-from .decide import Wait, admitted, decide, with_admitted
+from .decide import admit, obstacle
 from .reasons import Code
 from .snapshot import Holding, Pending, QueueState, Range
 
 MOST = 100  # waiting jobs: further behind a range says little
 NEVER = frozenset({Code.EXCEEDS_MAXIMUM, Code.MACHINE_TOO_SMALL})
-
-
-@dataclass(frozen=True)
-class Between:
-    """Seconds from now."""
-
-    least: float
-    most: float
 
 
 @dataclass(frozen=True)
@@ -32,22 +24,21 @@ class Unknown:
     jobs: tuple[int, ...] = ()
 
 
-Forecast = Between | Unknown
+Forecast = Range | Unknown  # a range of seconds from now
 
 
 def forecast(queue: QueueState, pending: Iterable[Pending], *, now: float) -> dict[int, Forecast]:
     """Return when each job of one queue may start. Those that never will, as things are, or wait too far behind, are left out."""
     waiting = sorted((one for one in pending if one.queue == queue.name), key=lambda one: one.order)[:MOST]
     early, late = (_play(queue, waiting, now=now, is_late=is_late) for is_late in (False, True))
-    decided = {one.job: one for one in decide([queue], waiting, now=now)}
     found: dict[int, Forecast] = {}
     for job in waiting:
-        decision = decided[job.job]
-        if isinstance(decision, Wait) and decision.why.code in NEVER:
+        why = obstacle(job, queue)
+        if why and why.code in NEVER:
             continue
         if job.job in early and job.job in late:
             first, last = sorted((early[job.job] - now, late[job.job] - now))
-            found[job.job] = Between(first, last)
+            found[job.job] = Range(first, last)
         else:
             found[job.job] = Unknown(_unknown(queue, waiting, job))
     return found
@@ -59,10 +50,9 @@ def _play(queue: QueueState, waiting: Sequence[Pending], *, now: float, is_late:
     heapq.heapify(ends)
     left, starts, at = list(waiting), dict[int, float](), now
     while left:
-        begun = admitted(queue, left, now=at)
+        begun, queue = admit(queue, left, now=at)
         for job in begun:
             starts[job.job] = at
-            queue = with_admitted(job, queue, now=at)
             if job.expected is not None:
                 heapq.heappush(ends, (at + _seconds(job.expected, is_late=is_late), job.job))
         if begun:
@@ -76,10 +66,11 @@ def _play(queue: QueueState, waiting: Sequence[Pending], *, now: float, is_late:
 
 
 def _end(one: Holding, now: float, *, is_late: bool) -> float | None:
-    if one.remaining is not None:
-        probably = now + _seconds(one.remaining, is_late=is_late)
-        return probably if one.ends_by is None else min(probably, max(one.ends_by, now))
-    return None if one.ends_by is None or not is_late else max(one.ends_by, now)
+    """Return when a job gives its quota back; None where nothing is known, as its deadline is where `remaining` is."""
+    if one.remaining is None:
+        return None
+    probably = now + _seconds(one.remaining, is_late=is_late)
+    return probably if one.ends_by is None else min(probably, max(one.ends_by, now))
 
 
 def _seconds(taken: Range, *, is_late: bool) -> float:
