@@ -4,10 +4,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.contrib.auth.hashers import get_hasher, make_password
+from django.core.signals import setting_changed
 from django.db.backends.postgresql.operations import DatabaseOperations
+from django.dispatch import receiver
 from django.test import Client
 from hypothesis import HealthCheck, settings
 
@@ -27,6 +30,13 @@ django_db_setup = servers.django_db_setup  # here, because in a plugin it would 
 # The duration of an example depends on the machine.
 settings.register_profile("ours", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("ours")
+
+
+@receiver(setting_changed)
+def adapters_follow_the_setting(*, setting: str, **of_the_signal: Any) -> None:
+    """Give no test an adapter of a cluster that another test had under the same name."""
+    if setting == "CLUSTERS":
+        clusters.adapters.clear()
 
 
 @pytest.fixture(scope="session")
@@ -142,13 +152,11 @@ def queue(team) -> Queue:
 
 
 @pytest.fixture
-def on_pods(queue, settings) -> Iterator[Queue]:
+def on_pods(queue, settings) -> Queue:
     """The queue on a cluster that makes pods: the fake one, whose own image is `memory`."""
     backend = {"BACKEND": "jobs.clusters.memory.MemoryCluster"}
     settings.CLUSTERS = {**settings.CLUSTERS, queue.cluster: backend}
-    clusters.adapters.clear()
-    yield queue
-    clusters.adapters.clear()
+    return queue
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ from playwright.sync_api import expect
 
 from accounts.models import Membership, Role
 from credentials.models import TeamSecret
-from jobs.clusters import adapters
 from jobs.models import AttemptFailure
 from queues import services
 from queues.models import ExcludedNode, Queue
@@ -36,12 +35,10 @@ def site_with_pods(django_db_setup, django_db_blocker):
 def queue(people, team, settings):
     Membership.objects.filter(team=team, user=people.owner).update(role=Role.ADMIN)
     settings.CLUSTERS = {**settings.CLUSTERS, "pods": CLUSTERS["pods"]}
-    adapters.clear()
     queue = Queue.objects.create(name="train", team=team, cluster="pods", nominal=8, resource="gpu", gpus_per_node=8)
     services.set_template(queue=queue, by=people.admin, defaults={"image": "ours:1"}, template=SIDECAR)
     queue.refresh_from_db()
-    yield queue
-    adapters.clear()
+    return queue
 
 
 @pytest.fixture(params=[True, False], ids=["script", "plain"])

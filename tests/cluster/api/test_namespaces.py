@@ -183,7 +183,6 @@ class Lives:
     def set_namespace(self, namespace: str) -> None:
         options = self.move.options[namespace]
         self.settings.CLUSTERS = {"gpus": {"BACKEND": KIND, "OPTIONS": options}}
-        clusters.adapters.clear()
         self.move.place.clusters.append(clusters.get("gpus"))
 
     def submit(self) -> Job:
@@ -205,8 +204,7 @@ class Lives:
 def lives(move, settings, people, team):
     settings.CLUSTERS = {"gpus": {"BACKEND": KIND, "OPTIONS": move.options[move.old]}}
     queue = Queue.objects.create(name="gpus", team=team, cluster="gpus", nominal=16, resource="gpu", gpus_per_node=8)
-    yield Lives(move, settings, people.owner, queue)
-    clusters.adapters.clear()
+    return Lives(move, settings, people.owner, queue)
 
 
 def test_jobs_go_on_and_end_although_the_option_has_changed_and_new_ones_run_in_the_new_namespace(move, lives):

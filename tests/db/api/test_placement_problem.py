@@ -30,9 +30,6 @@ class Small:
 @pytest.fixture(autouse=True)
 def small(lab, settings):
     settings.CLUSTERS = {**settings.CLUSTERS, lab.queue.cluster: {"BACKEND": f"{__name__}.Small"}}
-    clusters.adapters.clear()
-    yield
-    clusters.adapters.clear()
 
 
 @pytest.mark.parametrize("act", [services.submit, services.preview])

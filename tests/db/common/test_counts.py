@@ -234,11 +234,9 @@ def far(settings, tmp_path):
     options = {**kube_away.options(tmp_path), "clock": lambda: time.time() + ahead[0]}
     backend = "jobs.clusters.kubernetes.KubernetesCluster"
     settings.CLUSTERS = {**settings.CLUSTERS, "far": {"BACKEND": backend, "OPTIONS": options}}
-    clusters.adapters.clear()
     found = clusters.get("far")
     yield found, lambda seconds: ahead.__setitem__(0, ahead[0] + seconds)
     found.close()
-    clusters.adapters.clear()
 
 
 def ages() -> dict[str, float | None]:

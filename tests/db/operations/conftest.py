@@ -11,7 +11,6 @@ from click.testing import CliRunner
 from django.test import override_settings
 
 from controlplane.operations import server
-from jobs import clusters
 from tests.support.databases import Database, working_on
 
 KEY = "only-for-the-tests-of-muster-server-0000"
@@ -35,11 +34,7 @@ class Place:
             "MEDIA_ROOT": self.data / "files", "CLUSTERS": MEMORY,
         }  # fmt: skip
         with working_on(url or self.database.url), override_settings(**{**own, **settings}):
-            clusters.adapters.clear()
-            try:
-                yield
-            finally:
-                clusters.adapters.clear()
+            yield
 
     def run(self, *words: str, url: str = "", **settings: Any) -> tuple[int, str]:
         """Run a task of muster-server to its end; returns its exit code and what it said."""

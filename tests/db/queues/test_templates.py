@@ -248,7 +248,6 @@ class Asked(MemoryCluster):
 )
 def test_the_cluster_is_asked_once_for_each_content(queue, boss, settings, answer, state):
     settings.CLUSTERS = {queue.cluster: {"BACKEND": f"{__name__}.Asked"}}
-    adapters.clear()
     cluster = adapters.get(queue.cluster)
     cluster.answer, cluster.plans = answer, []
     for image in ("a:1", "b:1", "a:1"):

@@ -72,9 +72,7 @@ def cluster(lab, queue):
 def local(tmp_path, settings):
     """The folder of a local cluster named `plain`."""
     settings.CLUSTERS = {"plain": {"BACKEND": "jobs.clusters.local.LocalCluster", "OPTIONS": {"ROOT": str(tmp_path)}}}
-    adapters.clear()
-    yield tmp_path
-    adapters.clear()
+    return tmp_path
 
 
 def visited(row: Volume, after: int = 60) -> Volume:

@@ -27,11 +27,9 @@ def problem_of(settings):
 
     def ask(entry: dict) -> str:
         settings.CLUSTERS = {"lab": {"OPTIONS": {}, **entry}}
-        clusters.adapters.clear()
         return clusters.configuration_problem()
 
-    yield ask
-    clusters.adapters.clear()
+    return ask
 
 
 @pytest.mark.parametrize(
