@@ -46,14 +46,19 @@ def read_job(text: str, *, source: str) -> dict[str, Any]:
     try:
         content, written = yaml.safe_load(text), _AsWritten(text).get_single_data()
     except yaml.YAMLError as error:
-        where = getattr(error, "problem_mark", None)
-        place = f" in line {where.line + 1}" if where else ""
-        raise JobFileError(f"{source} is not valid YAML{place}: {getattr(error, 'problem', error)}") from error
+        raise not_yaml(error, source) from error
     if not isinstance(content, dict):
         raise JobFileError(f"{source} must contain fields such as `queue: research`, one per line")
     content |= {name: _text(content[name], written[name]) for name in _TEXTS if name in content}
     fields = {ALIASES.get(str(name), str(name)): value for name, value in content.items()}
     return {name: _checked(name, value, source=source) for name, value in fields.items() if value is not None}
+
+
+def not_yaml(error: yaml.YAMLError, source: str) -> JobFileError:
+    """Return the error that says where a file is not valid YAML."""
+    where = getattr(error, "problem_mark", None)
+    place = f" in line {where.line + 1}" if where else ""
+    return JobFileError(f"{source} is not valid YAML{place}: {getattr(error, 'problem', error)}")
 
 
 def job_value(name: str, text: str, *, source: str) -> Any:

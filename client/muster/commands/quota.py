@@ -58,10 +58,11 @@ def apply(*, file: str, reason: str) -> None:
         for number, one in enumerate(found):
             try:
                 _apply(client, one, reason)
-            except MusterError as error:
+            except MusterError:
                 left = len(found) - number - 1
                 more = f"; {left} change{'s' if left > 1 else ''} after it not tried" if left else ""
-                raise type(error)(f"{one.words}: {error}{more}") from error
+                note(printable(f"refused: {one.words}{more}"))
+                raise
             click.echo(printable(one.words))
     if not found:
         say("nothing to change")

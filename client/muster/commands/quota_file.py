@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from muster.commands.job_file import not_yaml
 from muster.errors import JobFileError
 from muster.jobs.models import Queue
 
@@ -68,9 +69,7 @@ def read(text: str, *, source: str) -> dict[str, Any]:
     try:
         content = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        where = getattr(error, "problem_mark", None)
-        place = f" in line {where.line + 1}" if where else ""
-        raise JobFileError(f"{source} is not valid YAML{place}: {getattr(error, 'problem', error)}") from error
+        raise not_yaml(error, source) from error
     except (ValueError, RecursionError) as error:
         raise JobFileError(f"{source} cannot be read: {error}") from error
     teams = _mapping(content, "teams", source).get("teams")

@@ -12,7 +12,7 @@ from muster.errors import JobFileError
 from muster.jobs.models import Queue
 
 from tests.process.client.conftest import Run
-from tests.process.client.fake import FakeMuster
+from tests.process.client.fake import FakeMuster, problem
 
 QUEUES = [
     Queue("train", team="nlp", cluster="prod", resource="gpu", nominal=48, gpus_per_node=8, policy="backfill"),
@@ -89,3 +89,18 @@ def test_the_commands_export_compare_and_apply(run: Run, logged_in: FakeMuster, 
     last = logged_in.requests[-1]
     assert (last["method"], last["path"]) == ("PATCH", "/api/v1/queues/research")
     assert json.loads(last["body"]) == {"slots": 99, "reason": "more nodes"}
+
+
+def test_the_first_change_that_is_refused_ends_it_with_the_server_s_own_words(
+    run: Run, logged_in: FakeMuster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logged_in, "patch_queues", lambda seen, name: problem(403, "Forbidden", "ask an administrator"))
+    (team,) = {one["team"] for one in logged_in.queues}
+    changed = {one["name"]: {"slots": 99 + number} for number, one in enumerate(logged_in.queues)}
+    file = tmp_path / "quota.yaml"
+    file.write_text(yaml.safe_dump({"teams": {team: {"queues": changed}}}))
+    refused = run("quota", "apply", str(file))
+    assert refused.exit_code == 77, "as of any other refusal"
+    assert "ask an administrator" in refused.stderr
+    assert "refused: team" in refused.stderr and "1 change after it not tried" in refused.stderr
+    assert logged_in.paths("PATCH") == [f"/api/v1/queues/{min(changed)}"]
