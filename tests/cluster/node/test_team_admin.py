@@ -1,20 +1,19 @@
 """A team's administrator sets up a queue and a volume in the browser alone and sees the pods; a file and the command make the same."""
 
-import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect, sync_playwright
+from playwright.sync_api import Page, expect
 
 from rig import image
 from rig.node import SOCKET
 from rig.world import NAMESPACE
 from tests.cluster.node.conftest import Pods
-from tests.support.machine import need_chromium
-from tests.support.patience import PATIENCE_SECONDS, until
+from tests.cluster.node.pages import opened, sign_in_first, submit_plain
+from tests.support.patience import until
 
 ROOT = Path(__file__).resolve().parents[3]
 IMAGE, TEAM, PASSWORD = "muster.test/ours:2", "vision", "long-enough-for-a-test"
@@ -34,13 +33,8 @@ node: {{gpu_type: none}}
 def page(pods: Pods) -> Iterator[Page]:
     ctr = ("ctr", "--address", SOCKET, "--namespace", "k8s.io", "images")
     pods.node.inside(*ctr, "tag", "--force", image.NAME, IMAGE)
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=need_chromium(), args=["--no-sandbox"])
-        context = browser.new_context(base_url=pods.rig.url)
-        context.set_default_timeout(1000 * PATIENCE_SECONDS)
-        expect.set_options(1000 * PATIENCE_SECONDS)
-        yield context.new_page()
-        browser.close()
+    with opened(pods.rig.url) as page:
+        yield page
     pods.node.inside(*ctr, "remove", IMAGE)
 
 
@@ -48,15 +42,7 @@ def sign_in_as_administrator_of_the_team(page: Page, pods: Pods) -> None:
     for queue in ("by-hand", "by-file"):
         pods.rig.manage("queue", queue, "--team", TEAM, "--slots", "4", "--cluster", "pods", "--member", "admin")
     first = pods.rig.manage("person", "tess", "--team", TEAM, "--role", "admin").split(" with ")[1].split(" within ")[0]
-    page.goto("/login")
-    page.fill("[name=username]", "tess")
-    page.fill("[name=password]", first)
-    page.locator("form button").first.click()
-    page.fill("#id_old_password", first)
-    for field in ("#id_new_password1", "#id_new_password2"):
-        page.fill(field, PASSWORD)
-    page.get_by_role("button", name="Change password").click()
-    expect(page.get_by_role("link", name="Queues")).to_be_visible()
+    sign_in_first(page, "tess", first, chosen=PASSWORD)
 
 
 def make_the_volume(page: Page, pods: Pods) -> Path:
@@ -89,21 +75,11 @@ def describe_the_pods(page: Page) -> None:
         ("defaults_volumes", "shared"), ("defaults_node_selector", "kubernetes.io/os=linux"), ("node_gpu_type", "none"),
     ):  # fmt: skip
         page.fill(f"#id_{name}", value)
-    page.get_by_role("button", name="Save version").click()
+    save = page.get_by_role("button", name="Save version")
+    version = save.inner_text().removeprefix("Save ")
+    save.click()
+    expect(page.get_by_text(version, exact=True)).to_be_visible()  # a reload before it is there would race with it
     until(lambda: page.reload() and page.get_by_text("The cluster takes such pods").count())
-
-
-def submit(page: Page) -> int:
-    page.goto("/jobs/new")
-    page.fill("#id_command", COMMAND)
-    page.select_option("#id_framework", "plain")
-    page.check("#code-none", force=True)
-    page.select_option("#id_queue", label=page.locator("#id_queue option", has_text="by-hand").first.inner_text())
-    page.fill("#id_nodes", "2")
-    page.fill("#id_nproc_per_node", "1")
-    page.get_by_role("button", name="Submit", exact=True).click()
-    page.wait_for_url(re.compile(r"/jobs/[0-9]+$"))
-    return int(page.url.rsplit("/", 1)[1])
 
 
 def described(pod: dict[str, Any]) -> dict[str, Any]:
@@ -124,7 +100,7 @@ def test_what_is_set_up_in_the_browser_is_what_runs_and_a_file_says_the_same(pod
     sign_in_as_administrator_of_the_team(page, pods)
     folder = make_the_volume(page, pods)
     describe_the_pods(page)
-    number = submit(page)
+    number = submit_plain(page, COMMAND, queue="by-hand")
     expect(page.get_by_text("Running", exact=True).first).to_be_visible(timeout=300_000)
     until(lambda: len(list(folder.iterdir())) == 2)
     job = pods.client.job(number)
