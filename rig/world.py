@@ -46,30 +46,29 @@ def abandon(client: httpx.Client, namespace: str) -> None:
 
 def let_see_nodes(client: httpx.Client, namespace: str) -> None:
     """Grant the right that an installation can do without: deploy/nodes.yaml."""
-    for thing in objects("nodes", namespace):
-        apply(client, thing)
-    await_right(client, username(namespace), resource="nodes", verb="watch")
+    _grant(client, namespace, "nodes", resource="nodes", verb="watch")
 
 
 def let_see_all_pods(client: httpx.Client, namespace: str) -> None:
     """Grant the right to list the pods of others: deploy/foreign-pods.yaml."""
-    for thing in objects("foreign-pods", namespace):
-        apply(client, thing)
-    await_right(client, username(namespace), resource="pods", verb="list")
+    _grant(client, namespace, "foreign-pods", resource="pods", verb="list")
 
 
 def let_watch_all(client: httpx.Client, namespace: str) -> None:
     """Grant the right to follow all namespaces at once: deploy/all-namespaces.yaml."""
-    for thing in objects("all-namespaces", namespace):
-        apply(client, thing)
-    await_right(client, username(namespace), resource="services", verb="watch")
+    _grant(client, namespace, "all-namespaces", resource="services", verb="watch")
 
 
 def let_make_namespaces(client: httpx.Client, namespace: str) -> None:
     """Grant the right to make namespaces for teams: deploy/team-namespaces.yaml."""
-    for thing in objects("team-namespaces", namespace):
+    _grant(client, namespace, "team-namespaces", resource="namespaces", verb="create")
+
+
+def _grant(client: httpx.Client, namespace: str, file: str, **right: str) -> None:
+    """Apply a file of deploy/, and wait for one of the rights in it, in all namespaces."""
+    for thing in objects(file, namespace):
         apply(client, thing)
-    await_right(client, username(namespace), resource="namespaces", verb="create")
+    await_right(client, username(namespace), **right)
 
 
 def account_namespace(namespace: str) -> str:

@@ -99,7 +99,7 @@ def _of_security(context: Mapping[str, Any], path: str) -> dict[str, Any]:
         "allowPrivilegeEscalation": context.get("allowPrivilegeEscalation"),
         "procMount": context.get("procMount") not in (None, "Default") and context["procMount"],
         "runAsNonRoot": context.get("runAsNonRoot") is False and "false",
-        # Not only root: on claims that teams share, whoever runs as another team's user reads and writes its files.
+        # Not only root: on claims that teams share, a pod with another team's user can read and write that team's files.
         "runAsUser": "runAsUser" in context and str(context["runAsUser"]),
         "runAsGroup": "runAsGroup" in context and str(context["runAsGroup"]),
         "fsGroup": "fsGroup" in context and str(context["fsGroup"]),

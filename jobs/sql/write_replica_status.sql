@@ -2,8 +2,8 @@
 -- whether all its replicas are up.
 -- Run by jobs/control/replica_status.py (write), as a transaction of its own: a busy cluster needs twenty of them a second.
 -- Guard: locks jobs before replicas, in the order of visits. Other attempts, jobs without objects on a cluster and jobs that
--- do not exist are ignored, and so is what was seen elsewhere than the attempt was made: whoever may create pods there can
--- give them any name and label. Versions as in parts/changed_replicas.sql.
+-- do not exist are ignored, and so is what was seen elsewhere than the attempt was made: anyone who may create pods
+-- there can give them any name and label. Versions as in parts/changed_replicas.sql.
 --
 -- Parameters:
 --   states  json         the states, with job, uid, attempt, role, index, incarnation and namespace

@@ -30,8 +30,8 @@ from .responses import Context, HtmxRequest, answer, target_id, whole
 SHOWN = 200  # waiting jobs, and running ones
 POLICIES = [
     (Policy.STRICT.value, "Strict: nobody passes the first one"),
-    (Policy.BACKFILL.value, "Backfill: who ends in time may pass"),
-    (Policy.BEST_EFFORT.value, "Best effort: whoever fits may pass"),
+    (Policy.BACKFILL.value, "Backfill: a job that ends in time may pass"),
+    (Policy.BEST_EFFORT.value, "Best effort: any job that fits may pass"),
 ]
 
 

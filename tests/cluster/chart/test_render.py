@@ -103,6 +103,22 @@ def test_the_account_has_the_rights_of_deploy_account_yaml_and_no_others(render)
     assert not [one for one in render("other-clusters") if one["kind"] == "ClusterRole"]
 
 
+def test_further_rights_in_the_whole_cluster_are_those_of_the_files_in_deploy(render):
+    """Their names begin with the release's, so that two releases in one cluster do not share them."""
+    values = ("seeForeignPods", "watchAllNamespaces", "makeTeamNamespaces")
+    objects = render("ingress", *(word for one in values for word in ("--set", f"jobs.{one}=true")))
+    found = {one["metadata"]["name"]: one["rules"] for one in objects if one["kind"] == "ClusterRole"}
+    wanted = {}
+    for file in ("nodes", "foreign-pods", "all-namespaces", "team-namespaces"):
+        text = (ROOT / f"deploy/{file}.yaml").read_text().replace("muster-jobs-", "muster-muster-")
+        wanted |= {
+            one["metadata"]["name"]: one["rules"] for one in yaml.safe_load_all(text) if one["kind"] == "ClusterRole"
+        }
+    assert found == wanted
+    bound = {one["roleRef"]["name"] for one in objects if one["kind"] == "ClusterRoleBinding"}
+    assert wanted.keys() - bound == {"muster-muster-team", "muster-muster-team-reader"}, "bound in namespaces alone"
+
+
 def test_the_account_is_outside_of_the_namespaces_of_jobs(render):
     """Whoever may create pods in its namespace could run one with it. deploy/account.yaml does as the chart does."""
     deployed = list(yaml.safe_load_all((ROOT / "deploy/account.yaml").read_text()))

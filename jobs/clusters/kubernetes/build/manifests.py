@@ -96,7 +96,6 @@ def network_policy(plan: Plan, site: Site, *, owner: str) -> Manifest:
     own, which is deleted with its owner.
     """
     mine = {**labels.of_attempt(plan.run, plan.attempt), labels.OWNER: owner}
-    peers = [{"podSelector": {"matchLabels": mine}}]
     reached = egress.blocks((*site.egress, *plan.egress))
     others: list[Manifest] = [{"to": [{"ipBlock": block} for block in reached]}] if reached else []
     if any(role.reads_pods for role in plan.roles):
@@ -109,20 +108,23 @@ def network_policy(plan: Plan, site: Site, *, owner: str) -> Manifest:
             "name": labels.secret(plan.run, plan.attempt, owner=owner),
             "labels": labels.of_attempt(plan.run, plan.attempt),
         },
-        "spec": {
-            "podSelector": {"matchLabels": mine},
-            "policyTypes": ["Ingress", "Egress"],
-            "ingress": [{"from": peers}],
-            "egress": [{"to": peers}, to_dns(), to_control(site.control_url), *others],
-        },
+        "spec": among_themselves({"matchLabels": mine}, site, *others),
     }
 
 
-def to_dns() -> Manifest:
-    return {"ports": [{"protocol": protocol, "port": 53} for protocol in ("UDP", "TCP")]}
+def among_themselves(selector: Manifest, site: Site, *others: Manifest) -> Manifest:
+    """Return the policy of pods that reach each other, DNS, the control plane and `others`, and are reached by each other."""
+    peers = [{"podSelector": selector}]
+    dns = {"ports": [{"protocol": protocol, "port": 53} for protocol in ("UDP", "TCP")]}
+    return {
+        "podSelector": selector,
+        "policyTypes": ["Ingress", "Egress"],
+        "ingress": [{"from": peers}],
+        "egress": [{"to": peers}, dns, _to_control(site.control_url), *others],
+    }
 
 
-def to_control(url: str) -> Manifest:
+def _to_control(url: str) -> Manifest:
     """Allow the control plane by address if the URL has one, otherwise by port alone: policies know no host names."""
     parts = urlsplit(url)
     port = {"ports": [{"protocol": "TCP", "port": parts.port or (443 if parts.scheme == "https" else 80)}]}

@@ -12,7 +12,7 @@ from jobs.core.probing import LATE, Probe
 from queues.shape import merge
 
 from . import labels, placement
-from .manifests import PYTHON, pod_security, to_control, to_dns
+from .manifests import PYTHON, among_themselves, pod_security
 from .mounts import AGENT, Manifest
 from .site import Site
 
@@ -45,17 +45,12 @@ def told(probe: Probe, part: str, *, site: Site, peer: str = "") -> dict[str, An
 
 def policy(site: Site) -> Manifest:
     """Return the policy of all pods of checks in a namespace: they reach each other, DNS and the control plane."""
-    mine = {"matchExpressions": [{"key": labels.CHECK, "operator": "Exists"}]}
-    peers = [{"podSelector": mine}]
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
         "metadata": {"name": "muster-check"},
-        "spec": {
-            "podSelector": mine, "policyTypes": ["Ingress", "Egress"], "ingress": [{"from": peers}],
-            "egress": [{"to": peers}, to_dns(), to_control(site.control_url)],
-        },
-    }  # fmt: skip
+        "spec": among_themselves({"matchExpressions": [{"key": labels.CHECK, "operator": "Exists"}]}, site),
+    }
 
 
 def pod(probe: Probe, part: str, *, site: Site, agent: str, peer: str = "") -> Manifest:

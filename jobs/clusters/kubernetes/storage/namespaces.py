@@ -1,7 +1,7 @@
 """Make a team's namespace, where the account may (deploy/team-namespaces.yaml). One that is there is never taken over.
 
-Nothing in a namespace proves who made it: whoever may create namespaces could put one there beforehand, with a binding
-for himself and an open network, and wait for the team's jobs and secrets.
+Nothing in a namespace proves who made it: anyone who may create namespaces could put one there beforehand, with a
+binding for themselves and an open network, and wait for the team's jobs and secrets.
 """
 
 import asyncio
