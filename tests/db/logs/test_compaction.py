@@ -186,7 +186,9 @@ def test_only_finished_or_very_long_logs_wait_for_packing(job, lab, monkeypatch)
 class TestCollecting:
     @pytest.fixture
     def old(self, job, lab, settings, tmp_path):
-        settings.CLUSTERS = {"local": {"BACKEND": "x", "OPTIONS": {"ROOT": str(tmp_path / "local")}}}
+        settings.CLUSTERS = {
+            "local": {"BACKEND": "jobs.clusters.local.LocalCluster", "OPTIONS": {"ROOT": str(tmp_path / "local")}}
+        }
         lab.finish(job, 0, 0)
         Job.objects.filter(pk=job.pk).update(finished_at=timezone.now() - timedelta(days=100))
         (tmp_path / "local/jobs" / job.run / "shared").mkdir(parents=True)
