@@ -21,14 +21,14 @@ from common import faultpoints
 from common.errors import Conflict, InvalidInput, Problem
 from common.signals import doorbell
 from credentials import services as credentials
-from jobs.analysis import waiting
-from jobs.analysis.waiting import Waiting
 from jobs.core import lifecycle
 from jobs.core.lifecycle import Phase
 from jobs.core.plan import Role, slots_of
 from jobs.core.spec import JobSpec
 from jobs.core.volumes import mounts
 from jobs.models import Job, JobEvent, RemovedJob
+from jobs.scheduling import waiting
+from jobs.scheduling.waiting import Waiting
 from jobs.webhooks import services as webhooks
 from queues import templates
 from queues.models import Queue

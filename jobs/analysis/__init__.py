@@ -1,1 +1,1 @@
-"""What is derived from rows: verdicts, attempts, metrics and their roll-ups, progress, usage of queues."""
+"""What is derived from rows: verdicts, attempts, metrics and their roll-ups, progress."""

@@ -16,7 +16,7 @@ from accounts.models import Team
 from accounts.permissions import Act, require
 from common.errors import InvalidInput, Problem
 from common.http.rest import Paging, listed
-from jobs.analysis.usage import over_quota_warning, with_use
+from jobs.scheduling.usage import over_quota_warning, with_use
 from jobs.submission import pods
 from jobs.submission.resolving import queue_defaults
 from queues import allowed, services, templates

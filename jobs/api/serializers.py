@@ -8,7 +8,7 @@ from rest_framework import serializers
 
 from common.http.rest import BoundedList
 from jobs import frameworks
-from jobs.analysis import failures, waiting
+from jobs.analysis import failures
 from jobs.analysis.progress import progress
 from jobs.core import exits, pod_fields
 from jobs.core import unexpected_ranks as unexpected
@@ -18,6 +18,7 @@ from jobs.core.lifecycle import Phase
 from jobs.core.shell_words import MAX_WORDS
 from jobs.core.verdict import ENDED
 from jobs.models import Checkpoint, Job, JobEvent, Rank, RankState, Replica
+from jobs.scheduling import waiting
 
 from .waiting import WaitingSerializer
 

@@ -5,7 +5,7 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from jobs.analysis.waiting import Holder, Waiting
+from jobs.scheduling.waiting import Holder, Waiting
 from queues.admission import Code
 
 

@@ -1,1 +1,1 @@
-"""What drives jobs: reconciler, scheduler, sweeper, lease renewal, watcher, container logs, orphans."""
+"""What drives jobs: reconciler, sweeper, lease renewal, watcher, container logs, orphans."""

@@ -23,9 +23,9 @@ from jobs.core.attempt_ref import AttemptRef
 from jobs.core.batch import Item
 from jobs.core.lifecycle import Phase
 from jobs.core.verdict import ENDED, ReplicaSeen, ReplicaState, Seen
-from jobs.history import note_once
 from jobs.ingest import apply, replica_rows
 from jobs.ingest.container_log_format import ContainerLogReader
+from jobs.ingest.notes import note_once
 from jobs.models import Rank, RankState, Replica
 
 from .reconciler import Held

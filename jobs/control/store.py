@@ -17,7 +17,7 @@ from common.errors import LeaseLost, Refused
 from common.signals import doorbell
 from common.telemetry import measures
 from common.text import listed
-from jobs import clusters, frameworks, history
+from jobs import clusters, frameworks
 from jobs.analysis import suspects
 from jobs.core import exits, lease, volumes
 from jobs.core.agent_identity import AgentIdentity
@@ -26,6 +26,7 @@ from jobs.core.lifecycle import ON_CLUSTER, TERMINAL, JobView, Phase, Step, Stop
 from jobs.core.plan import Plan, SecretFiles
 from jobs.core.replacement import GONE, Key, unconfirmed
 from jobs.core.verdict import ENDED, ReplicaState, Seen
+from jobs.ingest import notes
 from jobs.ingest.agent_tokens import attempt_key, issue
 from jobs.models import Attempt, AttemptFailure, Delivery, Job, JobEvent, Rank, RankState, Replica
 from jobs.models.attempt import newest_namespace
@@ -143,12 +144,12 @@ class DjangoStore:
         """
         begins = re.match(r"\D{0,40}", trouble)
         about = f"{TROUBLE}{begins[0] if begins else ''}"
-        history.note_once(
+        notes.note_once(
             job=held.job, attempt=held.view.attempt, about=about, message=trouble[len(about) - len(TROUBLE) :]
         )
 
     def note(self, held: Held, words: str) -> None:
-        history.note_once(job=held.job, attempt=held.view.attempt, about=words, message="")
+        notes.note_once(job=held.job, attempt=held.view.attempt, about=words, message="")
 
 
 def plan_of(job: Job, attempt: int) -> Plan:
@@ -195,7 +196,7 @@ def _note_nodes(job: Job, plan: Plan) -> None:
     """Say which nodes the attempt keeps off, as the scheduler's own words about missing places do not."""
     for words, nodes in ((AVOIDS, plan.avoided_nodes), (NEVER, plan.excluded_nodes)):
         if nodes:
-            history.note_once(job=job.pk, attempt=plan.attempt, about=words, message=listed(nodes, MOST_NODES))
+            notes.note_once(job=job.pk, attempt=plan.attempt, about=words, message=listed(nodes, MOST_NODES))
 
 
 def _held(job: Job, namespace: str) -> Held:

@@ -19,8 +19,9 @@ from django.utils import timezone
 from common.telemetry import measures, traces
 from jobs import clusters
 from jobs.models import Job, Replica
+from jobs.scheduling import scheduler
 
-from . import container_logs, judgement, scheduler
+from . import container_logs, judgement
 from .reconciler import visit
 from .store import DjangoStore
 

@@ -17,12 +17,12 @@ from jobs import frameworks
 from jobs.core import lonely_ranks, thinning, unexpected_ranks, working_folders
 from jobs.core.agent_identity import AgentIdentity
 from jobs.core.batch import LAUNCHER, Batch, Item
-from jobs.history import note_latest, note_once
 from jobs.logs import storage, usage
 from jobs.models import Job, RemovedJob
 from volumes import services as volumes
 
 from . import checkpoint_rows, container_log_format, replica_rows, translate, turns
+from .notes import note_latest, note_once
 from .replica_rows import ReplicaRow, known_names, note_names
 
 LINES_ONCE = "segment_lines_once"  # the name of a LogSegment constraint

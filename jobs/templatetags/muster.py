@@ -17,8 +17,8 @@ from common.errors import bounded
 from common.text import format_bytes, format_duration, format_number, plain
 from jobs.analysis import traceback_view
 from jobs.analysis.judging import Failure
-from jobs.analysis.waiting import Waiting
 from jobs.core.lifecycle import Phase
+from jobs.scheduling.waiting import Waiting
 from jobs.web import appearance, log_text
 
 from .shapes import SHAPES

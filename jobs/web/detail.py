@@ -12,13 +12,14 @@ from django.views.decorators.http import require_safe
 
 from accounts.permissions import Act, may
 from jobs import frameworks
-from jobs.analysis import checkpoints, failures, waiting
+from jobs.analysis import checkpoints, failures
 from jobs.analysis.attempts import attempts
 from jobs.analysis.metrics import MAX_RANKS
 from jobs.analysis.progress import progress
 from jobs.core.lifecycle import ON_CLUSTER, Phase, StopReason
 from jobs.core.volumes import mounts
 from jobs.models import Delivery, Job, JobEvent, RankState
+from jobs.scheduling import waiting
 from queues import templates
 
 from . import appearance, plan
@@ -230,7 +231,7 @@ def _team_secrets(job: Job) -> list[tuple[str, int | None]]:
 
 
 def _history(job: Job) -> QuerySet[JobEvent]:
-    """Return its steps and notes (jobs/history.py: a few per attempt at most)."""
+    """Return its steps and notes (jobs/ingest/notes.py: a few per attempt at most)."""
     return JobEvent.objects.filter(job=job, kind__in=("step", "note")).order_by("id")
 
 

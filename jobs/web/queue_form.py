@@ -17,9 +17,9 @@ from accounts.models import Team
 from accounts.pages.parts import allowed
 from accounts.permissions import Act, is_platform_admin, may, require
 from common.errors import Conflict, InvalidInput, NotAllowed, Problem
-from jobs.analysis import waiting
-from jobs.analysis.usage import consequences, over_quota_warning, with_use
 from jobs.models import Job, in_order
+from jobs.scheduling import waiting
+from jobs.scheduling.usage import consequences, over_quota_warning, with_use
 from queues import clusters, services
 from queues.admission import Policy
 from queues.models import Resource

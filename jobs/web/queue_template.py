@@ -16,8 +16,8 @@ from accounts.permissions import Act, may, require
 from common import yaml_input
 from common.errors import Conflict, InvalidInput, Problem
 from jobs import clusters
-from jobs.analysis.usage import with_use
 from jobs.core.pod_template import PARTS
+from jobs.scheduling.usage import with_use
 from jobs.submission import pods
 from jobs.submission.resolving import queue_defaults
 from queues import services, templates

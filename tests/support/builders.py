@@ -11,13 +11,13 @@ from jobs import services
 from jobs.clusters.memory import MemoryCluster
 from jobs.control import judgement
 from jobs.control.reconciler import visit
-from jobs.control.scheduler import schedule
 from jobs.control.store import DjangoStore
 from jobs.core.agent_identity import AgentIdentity
 from jobs.core.batch import Batch, Item
 from jobs.ingest.agent_tokens import bearer
 from jobs.ingest.handler import AgentAnswer, answer, refused
 from jobs.models import Job
+from jobs.scheduling.scheduler import schedule
 from queues.models import Queue
 
 

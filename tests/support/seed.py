@@ -52,7 +52,7 @@ def failed(lab: Lab, *, rank: int = 1, code: int = 1, lines: list[str] | None = 
 
 def queued(lab: Lab, **sent) -> Job:
     """A job that waits for quota; the queue must be full."""
-    from jobs.control.scheduler import schedule
+    from jobs.scheduling.scheduler import schedule
 
     job = lab.submit(**{"name": "moe-ablation-3", "command": "torchrun train.py --experts 8", **sent})
     schedule()

@@ -9,10 +9,10 @@ from django.utils import timezone
 from jobs import services
 from jobs.control import judgement
 from jobs.control.reconciler import visit
-from jobs.control.scheduler import schedule
 from jobs.control.store import DjangoStore
 from jobs.core.lifecycle import Phase
 from jobs.models import Job
+from jobs.scheduling.scheduler import schedule
 from queues.models import Queue
 from tests.cluster.api.test_life import Life
 from tests.support.patience import until

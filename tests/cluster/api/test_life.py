@@ -8,12 +8,12 @@ from django.utils import timezone
 from jobs import services
 from jobs.clusters.kubernetes.build import labels
 from jobs.control.reconciler import visit
-from jobs.control.scheduler import schedule
 from jobs.control.store import DjangoStore
 from jobs.core.attempt_ref import AttemptRef
 from jobs.core.lifecycle import Phase
 from jobs.ingest import agent_tokens
 from jobs.models import Job, Replica
+from jobs.scheduling.scheduler import schedule
 from tests.cluster.conftest import REF, TOLERATIONS, NamespaceFixture, expected
 from tests.support.patience import until
 

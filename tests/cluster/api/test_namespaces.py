@@ -16,10 +16,10 @@ from jobs.clusters.kubernetes.adapter import KubernetesCluster
 from jobs.clusters.kubernetes.build import labels
 from jobs.control import orphans
 from jobs.control.reconciler import visit
-from jobs.control.scheduler import schedule
 from jobs.control.store import DjangoStore
 from jobs.core.lifecycle import Phase
 from jobs.models import Job
+from jobs.scheduling.scheduler import schedule
 from queues.models import Queue
 from rig.world import abandon, account_namespace, settle
 from tests.cluster.api.testbed import KIND

@@ -7,10 +7,10 @@ import pytest
 from jobs.clusters.kubernetes.watch.change_queue import AGAIN_SECONDS, ChangeQueue, Runs
 from jobs.control import watcher
 from jobs.control.reconciler import visit
-from jobs.control.scheduler import schedule
 from jobs.control.store import DjangoStore
 from jobs.core.lifecycle import Phase
 from jobs.models import Replica
+from jobs.scheduling.scheduler import schedule
 from tests.cluster.api.test_life import life  # noqa: F401 - a fixture
 from tests.cluster.conftest import REF
 from tests.support.patience import until

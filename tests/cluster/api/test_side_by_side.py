@@ -8,10 +8,10 @@ from django.utils import timezone
 from jobs import clusters, services
 from jobs.control import watcher
 from jobs.control.reconciler import visit
-from jobs.control.scheduler import schedule
 from jobs.control.store import DjangoStore
 from jobs.core.lifecycle import Phase
 from jobs.models import Job
+from jobs.scheduling.scheduler import schedule
 from queues.models import Queue
 from rig.world import abandon, settle
 from tests.cluster.conftest import TOLERATIONS

@@ -40,7 +40,7 @@ def testbed(own, agent, transactional_db, people, team, settings, tmp_path):
         testbed.stop()
 
 
-@pytest.mark.soak(guards=("jobs/clusters/kubernetes", "jobs/control/scheduler.py"))
+@pytest.mark.soak(guards=("jobs/clusters/kubernetes", "jobs/scheduling/scheduler.py"))
 def test_fifty_jobs_of_forty_replicas_all_run_and_none_starves(testbed):
     """Fairness: for no job do more than half of the jobs run earlier that were submitted later; all fit at once."""
     queue = testbed.queue("gpus", JOBS * REPLICAS * GPUS, gpus_per_node=8, resource="gpu")

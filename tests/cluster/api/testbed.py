@@ -22,9 +22,9 @@ from agent.build import build
 from jobs import services
 from jobs.clusters.kubernetes.adapter import AGENT
 from jobs.clusters.kubernetes.build import labels
-from jobs.control.scheduler import schedule
 from jobs.core.lifecycle import TERMINAL, Phase
 from jobs.models import Job
+from jobs.scheduling.scheduler import schedule
 from queues.models import Queue
 from rig.processes import Process
 from tests.cluster.conftest import MERGE, TOLERATIONS, NamespaceFixture

@@ -60,10 +60,10 @@ def _live_apart(life: Life) -> int:
 def _visit(life: Life) -> None:
     """Schedule, visit and check the phase until it is reached, as the sweeper does."""
     from common.signals import doorbell
-    from jobs.control import scheduler
     from jobs.control.reconciler import visit
     from jobs.control.store import DjangoStore
     from jobs.models import Job
+    from jobs.scheduling import scheduler
 
     clock, cluster = _clock(life.ahead), _cluster(life)
     until(lambda: (

@@ -7,7 +7,7 @@ from django.core.management import call_command
 from redis import Redis
 
 from accounts.models import AuditEntry
-from jobs.control.scheduler import schedule
+from jobs.scheduling.scheduler import schedule
 from queues import services
 from queues.models import Queue
 from tests.support.patience import PATIENCE_SECONDS

@@ -162,7 +162,7 @@ def test_a_cancelled_job_has_no_failure(job, lab, people):
 
 def test_replicas_that_cannot_start_give_the_reason_before_the_timeout(lab):
     job = lab.submit()
-    from jobs.control.scheduler import schedule
+    from jobs.scheduling.scheduler import schedule
 
     schedule()
     lab.cluster.start_seconds = 1e9

@@ -27,13 +27,13 @@ from embedded.ports import free_port
 from jobs import clusters, tasks
 from jobs.api import log_stream
 from jobs.control import sweeper
-from jobs.control.scheduler import schedule
 from jobs.control.store import DjangoStore
 from jobs.core.attempt_ref import AttemptRef
 from jobs.core.lifecycle import Phase
 from jobs.ingest.agent_tokens import issue
 from jobs.ingest.asgi import PATH, AgentDoor
 from jobs.models import Job
+from jobs.scheduling.scheduler import schedule
 from tests.support import kube_away, seed
 from tests.support.builders import identity
 from tests.support.patience import PATIENCE_SECONDS, until

@@ -7,9 +7,9 @@ from django.db import connection
 
 from accounts.models import Team
 from jobs import services
-from jobs.control.scheduler import schedule, schedule_queue
 from jobs.core.lifecycle import Phase
 from jobs.models import Job
+from jobs.scheduling.scheduler import schedule, schedule_queue
 from queues.models import Queue
 
 MONARCH = {"framework": "monarch", "command": "python train.py", "nodes": 1, "nproc_per_node": 1}

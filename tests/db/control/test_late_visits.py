@@ -7,10 +7,10 @@ import pytest
 from common.errors import Unreachable
 from jobs.clusters.memory import MemoryCluster
 from jobs.control.reconciler import visit
-from jobs.control.scheduler import schedule
 from jobs.control.store import DjangoStore
 from jobs.core.attempt_ref import AttemptRef
 from jobs.models import Job
+from jobs.scheduling.scheduler import schedule
 
 pytestmark = pytest.mark.django_db
 

@@ -11,11 +11,11 @@ from common.errors import Conflict, InvalidInput, LeaseLost, NotAllowed
 from jobs import services
 from jobs.analysis import failures
 from jobs.control import replica_status
-from jobs.control.scheduler import schedule, schedule_queue
 from jobs.control.store import DjangoStore
 from jobs.core.lifecycle import Phase, Step
 from jobs.core.verdict import ReplicaSeen, ReplicaState, ReplicaUpdate, Seen
 from jobs.models import Job, JobEvent, Rank, Replica
+from jobs.scheduling.scheduler import schedule, schedule_queue
 
 pytestmark = pytest.mark.django_db
 

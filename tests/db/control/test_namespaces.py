@@ -8,11 +8,11 @@ from django.utils import timezone
 from common.errors import Unreachable
 from jobs import clusters
 from jobs.control import attempt_rows, orphans, watcher
-from jobs.control.scheduler import schedule
 from jobs.control.store import DjangoStore, plan_of
 from jobs.core.attempt_ref import AttemptRef
 from jobs.core.lifecycle import Phase
 from jobs.models import Attempt, Job
+from jobs.scheduling.scheduler import schedule
 
 pytestmark = pytest.mark.django_db
 

@@ -3,7 +3,7 @@
 import pytest
 from django.db import connection, transaction
 
-from jobs import history
+from jobs.ingest import notes
 from jobs.models import JobEvent
 from tests.support.locks import in_thread, until_waiting
 from tests.support.patience import PATIENCE_SECONDS
@@ -14,7 +14,7 @@ def test_notes_written_concurrently_are_deduplicated(lab):
     job = lab.submit()
 
     def tell() -> None:
-        history.note_once(job=job.pk, attempt=1, about="Too many series: ", message="this job has 200")
+        notes.note_once(job=job.pk, attempt=1, about="Too many series: ", message="this job has 200")
 
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("LOCK TABLE jobs_jobevent IN SHARE ROW EXCLUSIVE MODE")  # allows reads but blocks writes

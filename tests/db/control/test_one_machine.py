@@ -4,8 +4,8 @@ import pytest
 from django.core.management import call_command
 
 from accounts.models import Team, Token
-from jobs.control.scheduler import schedule
 from jobs.models import Job
+from jobs.scheduling.scheduler import schedule
 from queues.models import Queue
 from tests.db.api.test_api import Api
 

@@ -74,7 +74,7 @@ def test_a_running_job_that_a_release_before_submitted_goes_on(lab):
     (worker,) = job.role_views
     assert (worker.replicas, worker.processes, worker.least, worker.anchor, job.is_elastic) == (3, 2, 2, 0, True)
     assert job.world_size == 6
-    from jobs.control.scheduler import schedule
+    from jobs.scheduling.scheduler import schedule
 
     schedule()
     lab.visit(job, times=3)

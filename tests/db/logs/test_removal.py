@@ -12,10 +12,10 @@ from accounts.models import AuditEntry, Token
 from common.errors import Conflict, InvalidInput
 from common.files import file_deletion
 from jobs import services, tasks
-from jobs.analysis.usage import with_use
 from jobs.ingest import apply
 from jobs.logs import compaction, removal, retention
 from jobs.models import Delivery, Job, JobEvent, LogSegment, MetricChunk, RemovedJob, Webhook
+from jobs.scheduling.usage import with_use
 from jobs.submission.resolving import queue_defaults
 from queues.models import Queue
 from tests.db.api.test_api import SENT, Api

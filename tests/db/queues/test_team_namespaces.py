@@ -7,10 +7,10 @@ from common.errors import Conflict, InvalidInput, InvalidSpec, NotAllowed
 from jobs import clusters
 from jobs import services as jobs
 from jobs.control import attempt_rows, orphans
-from jobs.control.scheduler import schedule
 from jobs.control.store import plan_of
 from jobs.core.plan import Claim
 from jobs.models import Attempt, Job
+from jobs.scheduling.scheduler import schedule
 from jobs.submission import inspecting, pods, storage, team_namespaces
 from queues import namespaces, services
 from queues.models import Queue, TeamNamespace

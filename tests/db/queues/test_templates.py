@@ -8,8 +8,9 @@ from common.errors import Conflict, InvalidInput, InvalidSpec, NotAllowed, Refus
 from jobs import services as jobs
 from jobs.clusters import Checked, adapters
 from jobs.clusters.memory import MemoryCluster
-from jobs.control import scheduler, template_check
+from jobs.control import template_check
 from jobs.control.store import plan_of
+from jobs.scheduling import scheduler
 from jobs.submission import pods
 from queues import allowed, services, templates
 from queues.models import AllowedObject, Queue, QueueVersion

@@ -5,10 +5,10 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from jobs.analysis import holding, waiting
-from jobs.control.scheduler import schedule
 from jobs.core.lifecycle import Phase
 from jobs.models import Job
+from jobs.scheduling import holding, waiting
+from jobs.scheduling.scheduler import schedule
 from queues import services
 from queues.models import Queue
 

@@ -11,10 +11,11 @@ from common import faultpoints
 from common.errors import Conflict, InvalidInput, InvalidSpec
 from jobs import services as jobs
 from jobs.clusters import adapters
-from jobs.control import scheduler, volume_visits
+from jobs.control import volume_visits
 from jobs.control.store import plan_of
 from jobs.core.plan import Claim
 from jobs.ingest import apply
+from jobs.scheduling import scheduler
 from queues import allowed
 from queues.models import Queue
 from tests.conftest import make_user

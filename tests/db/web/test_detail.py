@@ -6,9 +6,9 @@ import pytest
 from django.utils import timezone
 
 from jobs import services
-from jobs.control.scheduler import schedule
 from jobs.ingest import apply
 from jobs.models import Job, JobEvent, Rank
+from jobs.scheduling.scheduler import schedule
 from tests.support import seed
 from tests.support.builders import batch, identity, item, log_item
 

@@ -6,9 +6,9 @@ from django.utils import timezone
 
 from accounts.models import Team
 from jobs.analysis import overview
-from jobs.control.scheduler import schedule
 from jobs.core.lifecycle import Phase
 from jobs.models import AttemptFailure, Job, Rank, Replica
+from jobs.scheduling.scheduler import schedule
 from queues.models import Queue
 from tests.support import seed
 

@@ -2,7 +2,7 @@
 
 import re
 
-from jobs.control.scheduler import schedule
+from jobs.scheduling.scheduler import schedule
 from jobs.web.queues import usages
 from queues.models import Queue
 from tests.support import seed

@@ -10,8 +10,8 @@ from accounts.models import Team
 from common.errors import InvalidSpec
 from jobs import services as jobs
 from jobs.control import store
-from jobs.control.scheduler import schedule
 from jobs.models import Delivery, JobEvent, Rank
+from jobs.scheduling.scheduler import schedule
 from jobs.webhooks import services
 from tests.db.webhooks.conftest import told
 from tests.support.seed import failed

@@ -11,7 +11,7 @@ from queues import admission
 from queues.admission import Code, Range, Reason, Unknown, Wait
 from queues.models import Queue
 
-from . import holding, queue_snapshot
+from . import holding, snapshot
 
 HOLDERS = 5  # that are named
 
@@ -67,8 +67,8 @@ def _foreseen(
 ) -> tuple[admission.QueueState, list[admission.Pending], list[Job]]:
     ended = holding.ended_jobs(queue)
     holders = list(Job.objects.holding_quota().filter(queue=queue).select_related("user").order_by("-slots", "id"))
-    jobs = [*queue_snapshot.waiting(queue), *also]
-    state, pending = queue_snapshot.snapshot(queue, jobs, held=holding.foreseen(holders, queue, ended, now=now))
+    jobs = [*snapshot.waiting(queue), *also]
+    state, pending = snapshot.snapshot(queue, jobs, held=holding.foreseen(holders, queue, ended, now=now))
     by_id = {job.pk or 0: job for job in jobs}
     return state, [replace(one, expected=holding.within(by_id[one.job], ended)) for one in pending], holders
 

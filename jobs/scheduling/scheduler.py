@@ -8,11 +8,12 @@ from django.utils import timezone
 from common import faultpoints
 from common.signals import doorbell
 from common.telemetry import measures
-from jobs.analysis import queue_snapshot
 from jobs.core.lifecycle import Phase
 from jobs.models import Job, JobEvent
 from queues import admission
 from queues.models import Queue
+
+from . import snapshot
 
 
 def schedule() -> int:
@@ -28,8 +29,8 @@ def schedule_queue(queue_id: int) -> int:
     """
     with faultpoints.atomic("scheduler.queue"):
         queue = Queue.objects.select_related("team").select_for_update(no_key=True, of=("self",)).get(pk=queue_id)
-        jobs = queue_snapshot.waiting(queue)
-        state, pending = queue_snapshot.snapshot(queue, jobs, lock=_lock)
+        jobs = snapshot.waiting(queue)
+        state, pending = snapshot.snapshot(queue, jobs, lock=_lock)
         decisions = admission.decide([state], pending, now=timezone.now().timestamp())
         by_id = {job.pk: job for job in jobs}
         admitted = [by_id[decision.job] for decision in decisions if _record(by_id[decision.job], decision)]

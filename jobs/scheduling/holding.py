@@ -5,13 +5,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from jobs.analysis.progress import progress
 from jobs.core.lifecycle import TERMINAL, Phase
 from jobs.models import Job
 from queues.admission import Holding, Range
 from queues.admission.durations import expected
 from queues.models import Queue
-
-from .progress import progress
 
 SLACK_SECONDS = 60.0  # beyond deadline and grace: until a cluster has removed the pods
 RECENT = 200  # ended jobs of the queue
