@@ -10,6 +10,7 @@ from jobs.api.namespaces import TeamNamespacesView, TeamNamespaceView
 from jobs.api.nodes import ExcludedNodesView, ExcludedNodeView, SuspectedNodesView
 from jobs.api.plans import JobFieldsView, PlanView
 from jobs.api.queues import AllowedOneView, AllowedView, CeilingsView, CeilingView, QueueViewSet
+from jobs.api.quotas import CohortsView, CohortView, FlavorsView, FlavorView, QuotasView, QuotaView
 from jobs.api.viewset import JobViewSet
 from jobs.api.volumes import VolumesView, VolumeView
 from jobs.api.webhooks import AgainView, DeliveriesView, PingView, RotateView, WebhooksView, WebhookView
@@ -28,6 +29,12 @@ urlpatterns = [
     path("", include("credentials.api_urls")),
     path("teams/<slug:team>/ceilings", CeilingsView.as_view(), name="api-ceilings"),
     path("teams/<slug:team>/ceilings/<slug:resource>", CeilingView.as_view(), name="api-ceiling"),
+    path("teams/<slug:team>/quotas", QuotasView.as_view(), name="api-quotas"),
+    path("teams/<slug:team>/quotas/<slug:flavor>", QuotaView.as_view(), name="api-quota"),
+    path("flavors", FlavorsView.as_view(), name="api-flavors"),
+    path("flavors/<slug:name>", FlavorView.as_view(), name="api-flavor"),
+    path("cohorts", CohortsView.as_view(), name="api-cohorts"),
+    path("cohorts/<slug:name>", CohortView.as_view(), name="api-cohort"),
     path("teams/<slug:team>/volumes", VolumesView.as_view(), name="api-volumes"),
     path("teams/<slug:team>/volumes/<slug:name>", VolumeView.as_view(), name="api-volume"),
     path("teams/<slug:team>/allowed", AllowedView.as_view(), name="api-allowed"),

@@ -19,6 +19,64 @@ class Resource(models.TextChoices):
     CPU = "cpu", "CPU slots"
 
 
+class Flavor(models.Model):
+    """One kind of devices of one cluster: what quota is counted in. Queues that have it share it as their teams' quotas say."""
+
+    name = models.SlugField(max_length=40, unique=True)
+    cluster = models.CharField(max_length=40, help_text="an alias in CLUSTERS")
+    resource = models.CharField(max_length=3, choices=Resource, default=Resource.GPU)
+    gpus_per_node = models.PositiveIntegerField(default=0, help_text="0 where replicas are not bound to GPU nodes")
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta:
+        ordering = ["name"]
+        constraints = [
+            models.UniqueConstraint(fields=["cluster", "resource", "gpus_per_node"], name="flavor_once"),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Cohort(models.Model):
+    """Teams, or cohorts of teams, that lend each other the quota they do not use."""
+
+    name = models.SlugField(max_length=40, unique=True)
+    parent = models.ForeignKey("self", models.PROTECT, null=True, related_name="children")
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta:
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class TeamQuota(models.Model):
+    """How much of a flavor a team has, and how much of it goes to others and from others to it."""
+
+    team = models.ForeignKey(Team, models.CASCADE, related_name="quotas")
+    flavor = models.ForeignKey(Flavor, models.PROTECT, related_name="quotas")
+    cohort = models.ForeignKey(
+        Cohort, models.PROTECT, null=True, related_name="quotas", help_text="null: it shares with nobody"
+    )
+    nominal = models.PositiveIntegerField(help_text="that belongs to the team")
+    borrowing_limit = models.PositiveIntegerField(null=True, help_text="beyond it at most; null: no limit")
+    lending_limit = models.PositiveIntegerField(null=True, help_text="of it to others at most; null: no limit")
+    weight = models.FloatField(default=1.0, help_text="its part of what is lent, relative to others'")
+    version = models.PositiveIntegerField(default=1, help_text="grows with each change")
+
+    class Meta:
+        ordering = ["team__name", "flavor__name"]
+        constraints = [
+            models.UniqueConstraint(fields=["team", "flavor"], name="team_has_one_quota_of_a_flavor"),
+            models.CheckConstraint(condition=Q(weight__gt=0), name="weight_is_positive"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.team.name}/{self.flavor.name}"
+
+
 class Queue(models.Model):
     name = models.SlugField(max_length=40, unique=True)
     team = models.ForeignKey(Team, models.PROTECT, related_name="queues")
@@ -38,6 +96,17 @@ class Queue(models.Model):
     policy = models.CharField(
         max_length=12, choices=POLICIES, default=Policy.STRICT,
         db_default=Policy.STRICT.value, help_text="whether a job may start before one that came earlier and does not fit",
+    )  # fmt: skip
+    flavor = models.ForeignKey(
+        Flavor, models.PROTECT, null=True, related_name="queues",
+        help_text="that it takes from its team's quota; null: it stands by itself",
+    )  # fmt: skip
+    borrowing_limit = models.PositiveIntegerField(
+        null=True, default=0, db_default=0, help_text="how much beyond its own it may take of its team; null: no limit"
+    )
+    preempts = models.BooleanField(
+        default=False, db_default=False,
+        help_text="whether its jobs take the place of those of a lower priority in it",
     )  # fmt: skip
     created_at = models.DateTimeField(default=timezone.now, editable=False)
 

@@ -10,7 +10,7 @@ from .models import Queue
 
 def readable_queues(user: User) -> QuerySet[Queue]:
     teams = readable_teams(user)
-    found = Queue.objects.select_related("team")
+    found = Queue.objects.select_related("team", "flavor")
     return found if teams is None else found.filter(team_id__in=teams)
 
 

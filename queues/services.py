@@ -18,7 +18,7 @@ from common.errors import Conflict, InvalidInput, Problem
 from common.signals import doorbell
 from common.text import listed
 
-from . import clusters, templates
+from . import clusters, cohorts, templates
 from .admission import Policy
 from .models import Ceiling, Queue, QueueVersion, Resource
 
@@ -26,7 +26,7 @@ MOST_SLOTS = 1_000_000
 SHOWN = 10  # changes that a refusal names
 MOST_GPUS_PER_NODE = 256
 NAME = re.compile(r"[-a-zA-Z0-9_]{1,40}")
-CHANGEABLE = ("slots", "is_open", "policy", "description", "gpus_per_node")
+CHANGEABLE = ("slots", "is_open", "policy", "description", "gpus_per_node", "flavor", "borrowing_limit", "preempts")
 _COLUMN = {"slots": "nominal"}  # the users' name for it -> the schedulers'
 
 
@@ -46,6 +46,8 @@ def make(
         raise InvalidInput(*problems)
     queue = Queue(name=name, team=owner, cluster=cluster, resource=resource)
     _assign(queue, values)
+    if problem := cohorts.queue_problem(queue, queue.flavor):
+        raise InvalidInput(problem)
     try:
         with transaction.atomic():
             _lock(owner)
@@ -90,6 +92,8 @@ def change(
         changed = [name for name in after if after[name] != before[name]]
         if not changed:
             return row
+        if {"slots", "flavor", "gpus_per_node"} & set(changed) and (problem := cohorts.queue_problem(row, row.flavor)):
+            raise InvalidInput(problem)
         ceiling = _ceiling(row.team, row.resource)
         total = quota_of(row.team, row.resource) - before["slots"] + after["slots"]
         is_beyond = after["slots"] > before["slots"] and _exceeds(ceiling, total)
@@ -240,7 +244,8 @@ def _changed_meanwhile(queue: Queue, expected: int, newest: QueueVersion) -> Con
 
 
 def described(queue: Queue) -> dict[str, Any]:
-    return {name: getattr(queue, _COLUMN.get(name, name)) for name in CHANGEABLE}
+    found = {name: getattr(queue, _COLUMN.get(name, name)) for name in CHANGEABLE}
+    return found | {"flavor": queue.flavor.name if queue.flavor else None}
 
 
 def problems_in(values: Mapping[str, Any]) -> list[Problem]:
@@ -253,8 +258,11 @@ def problems_in(values: Mapping[str, Any]) -> list[Problem]:
     found += _count_problems(
         values, "gpus_per_node", MOST_GPUS_PER_NODE, way_out="0 where replicas are not bound to GPU nodes"
     )
-    if not isinstance(values.get("is_open", True), bool):
-        found.append(Problem("is_open", values["is_open"], "must be true or false"))
+    for name in ("is_open", "preempts"):
+        if not isinstance(values.get(name, True), bool):
+            found.append(Problem(name, values[name], "must be true or false"))
+    if values.get("borrowing_limit") is not None:
+        found += _count_problems(values, "borrowing_limit", MOST_SLOTS, way_out="null for no limit")
     if values.get("policy", Policy.STRICT) not in list(Policy):
         found.append(Problem("policy", values["policy"], f"must be one of {', '.join(Policy)}"))
     found += _text_problems("description", values.get("description", ""))
@@ -285,4 +293,7 @@ def _place_problems(name: str, team: str, owner: Team | None, *, cluster: str, r
 
 def _assign(queue: Queue, values: Mapping[str, Any]) -> None:
     for name, value in values.items():
+        if name == "flavor":
+            queue.flavor = cohorts.flavor_named(value) if value else None
+            continue
         setattr(queue, _COLUMN.get(name, name), value)

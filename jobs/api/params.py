@@ -5,6 +5,7 @@ from typing import Any
 
 from django.http import Http404
 from drf_spectacular.utils import OpenApiParameter
+from rest_framework import serializers
 from rest_framework.request import Request
 
 from accounts.access import Access
@@ -138,3 +139,14 @@ def _workspace(queue: Queue, pk: int | None) -> Workspace | None:
     if found is None:
         raise InvalidInput(Problem("workspace", pk, f"is not a workspace of team {queue.team}; upload the code first"))
     return found
+
+
+def sent(serializer: type[serializers.Serializer[Any]], request: Request) -> dict[str, Any]:
+    """Return the fields that were sent, checked. Raises ValidationError, and InvalidInput for one that is not known."""
+    body = serializer(data=request.data)
+    body.is_valid(raise_exception=True)
+    known = sorted(serializer().fields)
+    if unknown := sorted(str(name) for name in set(request.data) - set(known)):
+        words = f"cannot be set; these can: {', '.join(known)}"
+        raise InvalidInput(*(Problem(name, None, words) for name in unknown))
+    return dict(body.validated_data)

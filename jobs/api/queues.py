@@ -14,7 +14,6 @@ from rest_framework.views import APIView
 from accounts import members
 from accounts.models import Team
 from accounts.permissions import Act, require
-from common.errors import InvalidInput, Problem
 from common.http.rest import Paging, listed
 from jobs.scheduling.usage import over_quota_warning, with_use
 from jobs.submission import pods
@@ -23,7 +22,7 @@ from queues import allowed, services, templates
 from queues.models import POLICIES, AllowedObject, Queue, QueueVersion, Resource
 from queues.readable import readable_queues
 
-from .params import user_of
+from .params import sent, user_of
 
 MOST = 100  # versions that are listed
 
@@ -32,6 +31,9 @@ class QueueSerializer(serializers.ModelSerializer[Queue]):
     team = serializers.CharField(source="team.name")
     slots = serializers.IntegerField(source="nominal", help_text="how many processes may hold a slot at once")
     used = serializers.IntegerField(help_text="slots held by jobs now")
+    flavor = serializers.CharField(
+        source="flavor.name", allow_null=True, default=None, help_text="that it takes from its team's quota, or null"
+    )
     defaults = serializers.DictField(
         child=serializers.JSONField(), help_text="fields that its jobs have unless they say otherwise"
     )
@@ -49,7 +51,7 @@ class QueueSerializer(serializers.ModelSerializer[Queue]):
         model = Queue
         fields = (
             "id", "name", "team", "cluster", "resource", "nominal", "slots", "used", "gpus_per_node", "description",
-            "is_open", "policy", "notice", "defaults", "template", "version", "check_state", "check_words",
+            "is_open", "policy", "flavor", "borrowing_limit", "preempts", "notice", "defaults", "template", "version", "check_state", "check_words",
         )  # fmt: skip
         read_only_fields = fields
 
@@ -80,6 +82,17 @@ class QueueFields(serializers.Serializer[Any]):
     )  # fmt: skip
     description = serializers.CharField(required=False, allow_blank=True, max_length=200)
     gpus_per_node = serializers.IntegerField(required=False, min_value=0, max_value=services.MOST_GPUS_PER_NODE)
+    flavor = serializers.CharField(
+        required=False, allow_null=True, max_length=40,
+        help_text="that it takes from its team's quota; null: it shares quota with nobody",
+    )  # fmt: skip
+    borrowing_limit = serializers.IntegerField(
+        required=False, allow_null=True, min_value=0, max_value=services.MOST_SLOTS,
+        help_text="how much beyond its slots it may take of what its team has or borrows; null: no limit",
+    )  # fmt: skip
+    preempts = serializers.BooleanField(
+        required=False, help_text="whether its jobs take the place of those of a lower priority in it"
+    )
 
 
 class QueueChange(QueueFields):
@@ -121,18 +134,18 @@ class QueueViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.Ge
 
     @extend_schema(request=NewQueue, responses={201: QueueSerializer})
     def create(self, request: Request) -> Response:
-        queue = services.make(by=user_of(request), **_sent(NewQueue, request))
+        queue = services.make(by=user_of(request), **sent(NewQueue, request))
         return self._queue(queue, 201)
 
     @extend_schema(request=QueueChange, responses=QueueSerializer)
     def partial_update(self, request: Request, name: str) -> Response:
-        queue, user, sent = self.get_object(), user_of(request), _sent(QueueChange, request)
+        queue, user, values = self.get_object(), user_of(request), sent(QueueChange, request)
         require(user, Act.MANAGE, queue.team)
-        if "defaults" in sent:
-            sent["defaults"] = queue_defaults(queue, sent["defaults"])
-        if "template" in sent:
-            sent["template"] = pods.checked(queue, sent["template"], by=user)
-        return self._queue(services.change(queue=queue, by=user, **sent))
+        if "defaults" in values:
+            values["defaults"] = queue_defaults(queue, values["defaults"])
+        if "template" in values:
+            values["template"] = pods.checked(queue, values["template"], by=user)
+        return self._queue(services.change(queue=queue, by=user, **values))
 
     @extend_schema(operation_id="queues_versions", responses=listed(QueueVersionSerializer))
     @action(detail=True)
@@ -143,7 +156,7 @@ class QueueViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.Ge
         return Response({"results": results, "next": None})
 
     def _queue(self, queue: Queue, status: int = 200) -> Response:
-        row = with_use(Queue.objects.filter(pk=queue.pk).select_related("team")).get()
+        row = with_use(Queue.objects.filter(pk=queue.pk).select_related("team", "flavor")).get()
         return Response(QueueSerializer(row).data, status=status)
 
 
@@ -178,7 +191,7 @@ class CeilingView(APIView):
     @extend_schema(operation_id="ceilings_update", request=CeilingChange, responses=CeilingSerializer)
     def put(self, request: Request, team: str, resource: str) -> Response:
         found = members.readable_team(user_of(request), team)
-        row = services.set_ceiling(team=found, resource=resource, by=user_of(request), **_sent(CeilingChange, request))
+        row = services.set_ceiling(team=found, resource=resource, by=user_of(request), **sent(CeilingChange, request))
         return Response(_ceiling(found, resource, row.slots))
 
 
@@ -212,7 +225,7 @@ class AllowedView(APIView):
     @extend_schema(operation_id="allowed_create", request=NewAllowed, responses={201: AllowedSerializer})
     def post(self, request: Request, team: str) -> Response:
         found = members.readable_team(user_of(request), team)
-        row = allowed.allow(team=found, by=user_of(request), **_sent(NewAllowed, request))
+        row = allowed.allow(team=found, by=user_of(request), **sent(NewAllowed, request))
         return Response(AllowedSerializer(row).data, status=201)
 
 
@@ -227,13 +240,3 @@ class AllowedOneView(APIView):
 
 def _ceiling(team: Team, resource: str, slots: int | None) -> dict[str, Any]:
     return {"resource": resource, "slots": slots, "quota": services.quota_of(team, resource)}
-
-
-def _sent(serializer: type[serializers.Serializer[Any]], request: Request) -> dict[str, Any]:
-    body = serializer(data=request.data)
-    body.is_valid(raise_exception=True)
-    known = sorted(serializer().fields)
-    if unknown := sorted(str(name) for name in set(request.data) - set(known)):
-        words = f"cannot be set; these can: {', '.join(known)}"
-        raise InvalidInput(*(Problem(name, None, words) for name in unknown))
-    return dict(body.validated_data)

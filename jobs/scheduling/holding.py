@@ -1,19 +1,24 @@
 """How long jobs hold their quota: at most, by their deadlines, and probably, by what they report and by what others took."""
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from django.db.models import Max
+from django.utils import timezone
 
 from jobs.analysis.progress import progress
-from jobs.core.lifecycle import TERMINAL, Phase
-from jobs.models import Job
+from jobs.core.lifecycle import TERMINAL, Phase, StopReason
+from jobs.models import Attempt, Checkpoint, Job
 from queues.admission import Holding, Range
 from queues.admission.durations import expected
 from queues.models import Queue
+from queues.trees import Sharing
 
 SLACK_SECONDS = 60.0  # beyond deadline and grace: until a cluster has removed the pods
-RECENT = 200  # ended jobs of the queue
+RECENT = 200  # ended jobs of the queue, or of those that share quota with it
+FAIR_SHARE = timedelta(hours=1)  # a job that writes no checkpoints has come further once it ran for so long
 # Of a job's own estimate: its steps become slower or quicker, and something follows the last one.
 EARLY, LATE = 0.8, 1.3
 _NUMBERED = re.compile(r"[-_.]?[0-9]+\Z")
@@ -46,27 +51,89 @@ def ends_by(job: Job) -> float | None:
     return (job.admitted_at or job.phase_since).timestamp() + limit
 
 
-def holding(jobs: Iterable[Job], queue: Queue) -> tuple[Holding, ...]:
-    """Return jobs that hold quota of a queue, by their deadlines alone."""
-    return tuple(Holding(job.pk, {queue.resource: job.slots}, ends_by(job)) for job in jobs)
+def by_queue(shared: Sharing) -> dict[int, tuple[Holding, ...]]:
+    """Return the jobs that hold quota of these queues, by their deadlines alone and by the ids of the queues."""
+    jobs = Job.objects.holding_quota().filter(queue__in=[queue.pk for queue in shared.queues]).order_by("pk")
+    return grouped(holding(list(jobs), shared))
 
 
-def foreseen(jobs: Sequence[Job], queue: Queue, ended: Sequence[Ended], *, now: datetime) -> tuple[Holding, ...]:
+def grouped(held: Iterable[tuple[int, Holding]]) -> dict[int, tuple[Holding, ...]]:
+    found: dict[int, tuple[Holding, ...]] = {}
+    for queue, one in held:
+        found[queue] = (*found.get(queue, ()), one)
+    return found
+
+
+def holding(jobs: Sequence[Job], shared: Sharing) -> list[tuple[int, Holding]]:
+    """Return jobs that hold quota, each with the id of its queue. What preemption would cost is read where there may be any."""
+    queues, now = {queue.pk: queue for queue in shared.queues}, timezone.now()
+    may_preempt = bool(shared.nodes) or any(queue.preempts for queue in shared.queues)
+    saved = _saved(jobs) if may_preempt else {}
+    spared = _spared(jobs, saved, now) if may_preempt else frozenset()
+    return [
+        (
+            job.queue_id,
+            Holding(
+                job.pk, {queues[job.queue_id].resource: job.slots}, ends_by(job), priority=job.priority,
+                lost=job.slots * _unsaved_seconds(job, saved.get(job.pk), now),
+                is_leaving=job.phase == Phase.STOPPING or job.preempt_requested_at is not None,
+                is_preempted=job.preempt_requested_at is not None or (job.stop_reason == StopReason.PREEMPTED and job.phase == Phase.STOPPING),
+                is_spared=job.pk in spared,
+            ),
+        )
+        for job in jobs
+    ]  # fmt: skip
+
+
+def _unsaved_seconds(job: Job, saved: datetime | None, now: datetime) -> float:
+    """Return since when a running job has worked for nothing if it were ended now."""
+    began = job.running_at
+    if began is None:
+        return 0.0
+    return max(0.0, (now - max(began, saved or began)).total_seconds())
+
+
+def _saved(jobs: Sequence[Job]) -> dict[int, datetime]:
+    """Return when each job last wrote a checkpoint."""
+    running = [job.pk for job in jobs if job.running_at is not None]
+    rows = Checkpoint.objects.filter(job__in=running).order_by().values_list("job")
+    return dict(rows.annotate(newest=Max("written_at")))
+
+
+def _spared(jobs: Sequence[Job], saved: Mapping[int, datetime], now: datetime) -> frozenset[int]:
+    """Return the jobs that were preempted in the attempt before this one and have come no further since."""
+    begun = {job.pk: job for job in jobs if job.attempt and not _came_further(job, saved.get(job.pk), now)}
+    # In ADMITTED the newest attempt is the one that has ended.
+    last = {pk: job.attempt - (job.phase != Phase.ADMITTED) for pk, job in begun.items()}
+    rows = Attempt.objects.filter(job__in=begun, reason=StopReason.PREEMPTED).values_list("job", "number")
+    return frozenset(pk for pk, number in rows if last[pk] == number)
+
+
+def _came_further(job: Job, saved: datetime | None, now: datetime) -> bool:
+    began = job.running_at
+    if began is None:
+        return False
+    return (saved is not None and saved > began) or now - began > FAIR_SHARE
+
+
+def foreseen(
+    jobs: Sequence[Job], shared: Sharing, ended: Sequence[Ended], *, now: datetime
+) -> list[tuple[int, Holding]]:
     """Return the same with when each probably gives it back: by its own steps, by others of its kind, or its deadline."""
     known = progress([job for job in jobs if job.phase == Phase.RUNNING])
     found = []
-    for job, one in zip(jobs, holding(jobs, queue), strict=True):
+    for job, (queue, one) in zip(jobs, holding(jobs, shared), strict=True):
         step = known.get(job.pk)
         grace = float(job.job_spec.grace_seconds)
         if step is not None and step.seconds_left is not None:
             remaining: Range | None = Range(EARLY * step.seconds_left, LATE * step.seconds_left + grace)
-        elif job.phase == Phase.STOPPING:
+        elif one.is_leaving:
             remaining = Range(0.0, grace + SLACK_SECONDS)
         else:
             elapsed = (now - (job.admitted_at or job.phase_since)).total_seconds()
             remaining = like(job, ended, elapsed=elapsed) or _until(one.ends_by, now)
-        found.append(Holding(one.job, one.takes, one.ends_by, remaining))
-    return tuple(found)
+        found.append((queue, replace(one, remaining=remaining)))
+    return found
 
 
 def like(job: Job, ended: Sequence[Ended], *, elapsed: float = 0.0) -> Range | None:
@@ -88,10 +155,16 @@ def within(job: Job, ended: Sequence[Ended]) -> Range | None:
     return found if limit is None else Range(min(found.least, limit), min(found.most, limit))
 
 
-def ended_jobs(queue: Queue) -> list[Ended]:
-    """Return the queue's jobs that ended last, and for how long each held its quota."""
+def ended_jobs(queues: Iterable[Queue]) -> list[Ended]:
+    """Return the jobs of these queues that ended last, and for how long each held its quota."""
+    known = list(queues)
     rows = (
-        Job.objects.filter(team=queue.team_id, queue=queue, phase__in=sorted(TERMINAL), admitted_at__isnull=False)
+        Job.objects.filter(
+            team__in={one.team_id for one in known},
+            queue__in=known,
+            phase__in=sorted(TERMINAL),
+            admitted_at__isnull=False,
+        )
         .order_by("-id")
         .values_list("user_id", "name", "admitted_at", "finished_at")
     )

@@ -1,6 +1,9 @@
-"""Load a snapshot of one queue, let `queues.admission` decide, record. The only writer of QUEUED to ADMITTED."""
+"""Load a snapshot of queues that share quota, let `queues.admission` decide, record.
 
-from collections.abc import Iterable
+The only writer of QUEUED to ADMITTED, and of the request to preempt.
+"""
+
+from collections.abc import Iterable, Mapping
 
 from django.db import connection, transaction
 from django.utils import timezone
@@ -8,38 +11,59 @@ from django.utils import timezone
 from common import faultpoints
 from common.signals import doorbell
 from common.telemetry import measures
-from jobs.core.lifecycle import Phase
+from jobs.core.lifecycle import HOLDS_QUOTA, Phase
 from jobs.models import Job, JobEvent
 from queues import admission
 from queues.models import Queue
+from queues.trees import sharing
 
 from . import snapshot
 
 
 def schedule() -> int:
     """Admit what fits, in every queue with waiting jobs. Returns how many were admitted."""
-    names = Job.objects.waiting().order_by().values_list("queue_id", flat=True).distinct()
-    return sum(schedule_queue(queue) for queue in list(names))
+    queues = Job.objects.waiting().order_by().values_list("queue_id", "queue__flavor_id").distinct()
+    admitted, done = 0, set[int]()
+    for queue, flavor in list(queues):
+        if queue not in done:
+            count, together = _schedule(queue, is_shared=flavor is not None)
+            admitted, done = admitted + count, done | together
+    return admitted
 
 
 def schedule_queue(queue_id: int) -> int:
-    """Schedule one queue in one transaction.
+    """Schedule one queue, and with it those that share its quota. Returns how many jobs were admitted."""
+    return _schedule(queue_id, is_shared=Queue.objects.filter(pk=queue_id, flavor__isnull=False).exists())[0]
 
-    A second scheduler waits for the lock on the queue's row, then sees our admissions.
+
+def _schedule(queue_id: int, *, is_shared: bool) -> tuple[int, set[int]]:
+    """Schedule queues that share quota in one transaction; return also which.
+
+    The rows of all of them are locked, in the order of their ids: a second scheduler waits for that, then sees our
+    admissions. If meanwhile others came to share it, they are scheduled with the next round.
     """
+    ids = {queue_id}
+    if is_shared:
+        ids |= {one.pk for one in sharing(Queue.objects.select_related("team").get(pk=queue_id)).queues}
     with faultpoints.atomic("scheduler.queue"):
-        queue = Queue.objects.select_related("team").select_for_update(no_key=True, of=("self",)).get(pk=queue_id)
-        jobs = snapshot.waiting(queue)
-        state, pending = snapshot.snapshot(queue, jobs, lock=_lock)
-        decisions = admission.decide([state], pending, now=timezone.now().timestamp())
+        rows = Queue.objects.select_related("team").select_for_update(no_key=True, of=("self",))
+        locked = {row.pk: row for row in rows.filter(pk__in=ids).order_by("pk")}
+        shared = sharing(locked[queue_id])
+        if not {one.pk for one in shared.queues} <= ids:
+            doorbell.poke("jobs.schedule")
+            return 0, {queue_id}
+        jobs = snapshot.waiting(shared)
+        seen = snapshot.snapshot(shared, jobs, lock=_lock)
+        decisions = admission.decide(seen.queues, seen.pending, nodes=seen.nodes, now=timezone.now().timestamp())
         by_id = {job.pk: job for job in jobs}
         admitted = [by_id[decision.job] for decision in decisions if _record(by_id[decision.job], decision)]
-        transaction.on_commit(lambda: _measure(queue, admitted), robust=True)
-        return len(admitted)
+        transaction.on_commit(lambda: _measure(locked, admitted), robust=True)
+        return len(admitted), {one.pk for one in shared.queues}
 
 
-def _measure(queue: Queue, admitted: Iterable[Job]) -> None:
+def _measure(queues: Mapping[int, Queue], admitted: Iterable[Job]) -> None:
     for job in admitted:
+        queue = queues[job.queue_id]
         seconds = (timezone.now() - job.phase_since).total_seconds()  # as it was read, when it still waited
         measures.waited.labels(queue.team.name, queue.name).observe(seconds)
 
@@ -52,7 +76,9 @@ def _lock(what: str) -> None:
 
 def _record(job: Job, decision: admission.Decision) -> bool:
     match decision:
-        case admission.Wait(why=why, is_head=is_head):
+        case admission.Wait(why=why, is_head=is_head, victims=victims):
+            for victim in victims:
+                _preempt(victim, job)
             # What only moved up keeps its row: numbers that change with every admission are read, not stored.
             reason = admission.words(why, is_lasting=not is_head)
             if (job.wait_code, job.wait_reason) != (why.code, reason):
@@ -61,6 +87,18 @@ def _record(job: Job, decision: admission.Decision) -> bool:
             return False
         case admission.Admit():
             return _admit(job)
+
+
+def _preempt(victim: int, job: Job) -> None:
+    """Ask a job to give its quota back. It holds it until its replicas are gone, and waits again with its place kept."""
+    now = timezone.now()
+    asked = Job.objects.filter(pk=victim, preempt_requested_at=None, phase__in=sorted(HOLDS_QUOTA - {Phase.STOPPING}))
+    if asked.update(preempt_requested_at=now, next_reconcile_at=now):
+        row = Job.objects.only("phase", "attempt", "team_id").get(pk=victim)
+        words = f"asked to give its quota back: job {job.pk} ({job.name}) has a better right to it"
+        JobEvent.objects.create(job=row, at=now, kind="note", phase=row.phase, attempt=row.attempt, message=words)
+        doorbell.hint(job=victim, team=row.team_id, what="state")
+        doorbell.poke("jobs.reconcile", victim)
 
 
 def _admit(job: Job) -> bool:

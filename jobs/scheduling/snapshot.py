@@ -1,6 +1,7 @@
-"""Read the snapshot that admission decides on: a queue, the jobs that hold its quota and those that wait for it."""
+"""Read the snapshot that admission decides on: queues, the jobs that hold their quota and those that wait for it."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import reduce
 from operator import or_
 
@@ -13,14 +14,23 @@ from jobs.core.verdict import RoleView
 from jobs.models import Job, in_order
 from jobs.models.attempt import newest_namespace
 from queues import admission, namespaces
-from queues.admission import Holding, Policy
+from queues.admission import Holding, Node, Policy
+from queues.admission.cohort import Tree
 from queues.models import Queue
+from queues.trees import Sharing
 
 from . import holding
 
 # Waiting jobs considered at once per queue; jobs behind them could not start anyway while these wait. As many that are
 # larger than the quota, which hold up nobody, get their reason beside them.
 HORIZON = 200
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    queues: list[admission.QueueState]
+    pending: list[admission.Pending]
+    nodes: tuple[Node, ...]
 
 
 def exclusive_names(roles: Iterable[RoleView], queue: Queue) -> frozenset[str]:
@@ -30,46 +40,64 @@ def exclusive_names(roles: Iterable[RoleView], queue: Queue) -> frozenset[str]:
 
 
 def snapshot(
-    queue: Queue,
+    shared: Sharing,
     jobs: list[Job],
     *,
     lock: Callable[[str], None] | None = None,
-    held: tuple[Holding, ...] | None = None,
-) -> tuple[admission.QueueState, list[admission.Pending]]:
+    held: Mapping[int, tuple[Holding, ...]] | None = None,
+) -> Snapshot:
     """Return what admission is given with these jobs waiting.
 
     `lock` is called with what all queues of a cluster share, before that is read; without it nobody may act on the result.
-    `held`: the jobs that hold quota, where the caller has read them.
+    `held`: the jobs that hold quota by their queues' ids, where the caller has read them.
     """
-    names = {job.pk: exclusive_names(job.role_views, queue) for job in jobs}
+    by_id = {queue.pk: queue for queue in shared.queues}
+    names = {job.pk: exclusive_names(job.role_views, by_id[job.queue_id]) for job in jobs}
     wanted = frozenset[str]().union(*names.values())
+    cluster = shared.queues[0].cluster  # of one flavor
     if wanted and lock is not None:
-        lock(f"names of cluster {queue.cluster}")  # in all its namespaces: few jobs have such names
-    used = Job.objects.holding_quota().filter(queue=queue).aggregate(total=Sum("slots"))["total"] or 0
-    taken = _taken(queue, [job for job in jobs if names[job.pk]], wanted) if wanted else {}
-    machine = _machine(queue.cluster, lock)
-    policy = Policy(queue.policy)
-    looks_ahead = policy is Policy.BACKFILL
+        lock(f"names of cluster {cluster}")  # in all its namespaces: few jobs have such names
+    used = dict(
+        Job.objects.holding_quota().filter(queue__in=by_id).order_by().values_list("queue").annotate(total=Sum("slots"))
+    )
+    machine = _machine(cluster, lock)
     if held is None:
-        held = holding.holding(Job.objects.holding_quota().filter(queue=queue), queue) if looks_ahead else ()
-    state = admission.QueueState(
-        queue.name, queue.quota, {queue.resource: used}, queue.is_open, taken, machine, policy, held
-    )  # fmt: skip
+        held = holding.by_queue(shared) if looks_at_holders(shared) else {}
+    states = []
+    for queue in shared.queues:
+        ours = [job for job in jobs if job.queue_id == queue.pk and names[job.pk]]
+        taken = _taken(queue, ours, frozenset[str]().union(*(names[job.pk] for job in ours))) if ours else {}
+        state = admission.QueueState(
+            queue.name, queue.quota, {queue.resource: used.get(queue.pk, 0)}, queue.is_open, taken, machine,
+            Policy(queue.policy), held.get(queue.pk, ()), queue.preempts,
+        )  # fmt: skip
+        states.append(state)
+    looks_ahead = looks_at_holders(shared)
     pending = [
         admission.Pending(
-            job.pk or 0, queue.name, {queue.resource: job.slots}, job.priority, job.created_at.timestamp(), names[job.pk],
-            longest=holding.longest(job) if looks_ahead else None,
+            job.pk or 0, by_id[job.queue_id].name, {by_id[job.queue_id].resource: job.slots}, job.priority,
+            job.created_at.timestamp(), names[job.pk], longest=holding.longest(job) if looks_ahead else None,
         )
         for job in jobs
     ]  # fmt: skip
-    return state, pending
+    return Snapshot(states, pending, shared.nodes)
 
 
-def waiting(queue: Queue) -> list[Job]:
-    """Return the queue's waiting jobs that are considered, in order."""
-    everybody = in_order(Job.objects.waiting().filter(queue=queue))
-    halves = (everybody.filter(slots__lte=queue.nominal), everybody.filter(slots__gt=queue.nominal))
-    return [job for half in halves for job in half[:HORIZON]]
+def looks_at_holders(shared: Sharing) -> bool:
+    """Whether a decision depends on who holds the quota, and until when."""
+    return bool(shared.nodes) or any(one.preempts or one.policy == Policy.BACKFILL for one in shared.queues)
+
+
+def waiting(shared: Sharing) -> list[Job]:
+    """Return the waiting jobs that are considered, in the order of each queue."""
+    tree = Tree(shared.nodes, {})
+    found: list[Job] = []
+    for queue in shared.queues:
+        most = tree.most(queue.name) if shared.nodes else queue.nominal
+        everybody = in_order(Job.objects.waiting().filter(queue=queue))
+        halves = (everybody.filter(slots__lte=most), everybody.filter(slots__gt=most))
+        found += [job for half in halves for job in half[:HORIZON]]
+    return found
 
 
 def _machine(cluster: str, lock: Callable[[str], None] | None) -> admission.Machine | None:

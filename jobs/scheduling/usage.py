@@ -80,6 +80,11 @@ def _over_quota(queue: Queue, used: int) -> str:
     over = used - queue.nominal
     if over <= 0:
         return ""
+    if queue.flavor_id is not None:
+        return (
+            f"jobs hold {describe({queue.resource: used})}, {over} beyond the queue's own: they are given back when those whose "
+            "they are need them"
+        )
     return (
         f"jobs hold {describe({queue.resource: used})}, {over} more than the quota; no job is stopped for that, and none "
         f"starts until enough is free"

@@ -10,8 +10,10 @@ from jobs.models import Job
 from queues import admission
 from queues.admission import Code, Range, Reason, Unknown, Wait
 from queues.models import Queue
+from queues.trees import sharing
 
 from . import holding, snapshot
+from .snapshot import Snapshot
 
 HOLDERS = 5  # that are named
 
@@ -42,49 +44,58 @@ class Waiting:
 def of_job(job: Job) -> Waiting | None:
     """Return why a queued job waits; None if it does not wait any more, or is too far behind to be looked at."""
     now = timezone.now()
-    state, pending, holders = _foreseen(job.queue, now)
-    own = next((one for one in pending if one.job == job.pk), None)
-    before = [one for one in pending if own and one.order <= own.order]  # nothing behind it changes its turn
-    return _explained(state, before, holders, now).get(job.pk)
+    seen, holders = _foreseen(job.queue, now)
+    own = next((one for one in seen.pending if one.job == job.pk), None)
+    # Nothing behind it in its queue changes its turn.
+    before = [one for one in seen.pending if own and (one.queue != own.queue or one.order <= own.order)]
+    return _explained(replace(seen, pending=before), job.queue, holders, now).get(job.pk)
 
 
 def of_queue(queue: Queue) -> dict[int, Waiting]:
     """Return the same for the first jobs that wait in a queue, by their ids, in order."""
     now = timezone.now()
-    state, pending, holders = _foreseen(queue, now)
-    return _explained(state, pending, holders, now)
+    seen, holders = _foreseen(queue, now)
+    return _explained(seen, queue, holders, now)
 
 
 def of_new(job: Job) -> Waiting:
     """Return the same for a job that is not submitted yet: `job` is its row, unsaved."""
     now = timezone.now()
-    state, pending, holders = _foreseen(job.queue, now, also=[job])
-    return _explained(state, pending, holders, now)[0]
+    seen, holders = _foreseen(job.queue, now, also=[job])
+    return _explained(seen, job.queue, holders, now)[0]
 
 
-def _foreseen(
-    queue: Queue, now: datetime, also: Iterable[Job] = ()
-) -> tuple[admission.QueueState, list[admission.Pending], list[Job]]:
-    ended = holding.ended_jobs(queue)
-    holders = list(Job.objects.holding_quota().filter(queue=queue).select_related("user").order_by("-slots", "id"))
-    jobs = [*snapshot.waiting(queue), *also]
-    state, pending = snapshot.snapshot(queue, jobs, held=holding.foreseen(holders, queue, ended, now=now))
+def _foreseen(queue: Queue, now: datetime, also: Iterable[Job] = ()) -> tuple[Snapshot, list[Job]]:
+    shared = sharing(queue)
+    ended = holding.ended_jobs(shared.queues)
+    holders = list(
+        Job.objects.holding_quota()
+        .filter(queue__in=[one.pk for one in shared.queues])
+        .select_related("user")
+        .order_by("-slots", "id")
+    )
+    jobs = [*snapshot.waiting(shared), *also]
+    held = holding.grouped(holding.foreseen(holders, shared, ended, now=now))
+    seen = snapshot.snapshot(shared, jobs, held=held)
     by_id = {job.pk or 0: job for job in jobs}
-    return state, [replace(one, expected=holding.within(by_id[one.job], ended)) for one in pending], holders
+    expected = [replace(one, expected=holding.within(by_id[one.job], ended)) for one in seen.pending]
+    return replace(seen, pending=expected), holders
 
 
-def _explained(
-    state: admission.QueueState, pending: list[admission.Pending], holders: list[Job], now: datetime
-) -> dict[int, Waiting]:
+def _explained(seen: Snapshot, queue: Queue, holders: list[Job], now: datetime) -> dict[int, Waiting]:
+    """Return what is to be said of the jobs of one queue, in order."""
     at = now.timestamp()
-    decisions = admission.decide([state], pending, now=at)
-    starts = admission.forecast(state, pending, now=at)
-    remaining = {one.job: one.remaining for one in state.holding}
+    decisions = admission.decide(seen.queues, seen.pending, nodes=seen.nodes, now=at)
+    starts = admission.forecast(seen.queues, seen.pending, nodes=seen.nodes, now=at)
+    remaining = {one.job: one.remaining for state in seen.queues for one in state.holding}
     named = tuple(Holder(job, _moments(remaining[job.pk], now)) for job in holders[:HOLDERS])
+    ours = {one.job for one in seen.pending if one.queue == queue.name}
     found, position = dict[int, Waiting](), 0
     for one in decisions:
+        if one.job not in ours:
+            continue
         reason = one.why if isinstance(one, Wait) else None
-        is_in_line = reason is None or reason.code not in ASIDE
+        is_in_line = reason is None or reason.code not in admission.ASIDE
         position += is_in_line
         waits_for_quota = reason is not None and reason.code in FOR_QUOTA
         start = starts.get(one.job)
@@ -98,8 +109,7 @@ def _explained(
     return found
 
 
-ASIDE = frozenset({Code.ON_HOLD, Code.EXCEEDS_MAXIMUM, Code.MACHINE_TOO_SMALL})
-FOR_QUOTA = frozenset({Code.BEHIND, Code.WAITING_FOR_QUOTA, Code.RESERVED_FOR})
+FOR_QUOTA = frozenset({Code.BEHIND, Code.WAITING_FOR_QUOTA, Code.RESERVED_FOR, Code.PREEMPTING})
 
 
 def _moments(one: Range | None, now: datetime) -> tuple[datetime, datetime] | None:

@@ -15,7 +15,7 @@ from jobs.core import pod_fields, removal, restarts
 from jobs.core.plan import Role, slots_of
 from jobs.core.spec import JobSpec, parse
 from jobs.core.volumes import mounts
-from queues import excluded
+from queues import excluded, trees
 from queues.models import Queue
 from queues.resources import describe, fits
 from queues.shape import ReplicaShape
@@ -66,14 +66,17 @@ def resolve(*, queue: Queue, sent: Mapping[str, Any], workspace: Workspace | Non
     if problem := storage.start_problem(queue, spec):
         raise InvalidSpec(problem)
     asked = {queue.resource: slots_of(roles)}
-    if not fits(asked, queue.quota):
+    most = trees.most(queue)
+    if not fits(asked, {queue.resource: most}):
+        borrowed = " with what it may borrow" if most > queue.nominal else ""
         shape = " and ".join(f"{role.replicas} x {role.slots}" for role in roles if role.slots)
         word = "processes" if all(role.slots == role.processes for role in roles) else "slots"
         raise InvalidSpec(
             Problem(
                 "nodes",
                 spec.nodes,
-                f"{shape} {word} need {describe(asked)}, but queue {queue.name} has {describe(queue.quota)} in all; "
+                f"{shape} {word} need {describe(asked)}, but queue {queue.name} has {describe({queue.resource: most})} in all"
+                f"{borrowed}; "
                 "lower nodes or nproc_per_node",
             )
         )

@@ -17,13 +17,14 @@ from jobs.core.fields import MAX_NODES, MAX_PROCESSES_PER_NODE
 from jobs.core.plan import Role, slots_of, world_size
 from jobs.core.spec import JobSpec
 from jobs.models import Job
+from jobs.scheduling.quota_use import free_now
 from queues.models import Queue
+from queues.trees import most
 from workspaces import packing
 from workspaces.models import Workspace
 
 from . import plan
 from .forms import RECENT, SubmitForm, from_job, submittable_queues
-from .queues import usages
 from .responses import Context, HtmxRequest, answer, readable_job, target_id, whole
 
 DRAWN = 16  # nodes, and ranks per node, that the preview draws
@@ -234,8 +235,8 @@ def shape(request: HtmxRequest, *, data: Any) -> Context:
 def _room(queue: Queue | None, total: int | None) -> Context:
     if queue is None or total is None:
         return {}
-    free = usages([queue])[0].free
-    verdict = "never" if total > queue.nominal else "later" if total > free else "now"
+    free = free_now(queue)
+    verdict = "never" if total > most(queue) else "later" if total > free else "now"
     return {"shape_free": free, "shape_verdict": verdict}
 
 

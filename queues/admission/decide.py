@@ -1,14 +1,19 @@
 """Decide admission: one decision for each waiting job. Pure.
 
-Jobs are considered in the order of their queue. Of those that do not fit now the first is the *head*; whether jobs behind
-it may start before it is the queue's policy. A job that waits for a name takes no quota and holds up nobody, nor does one
-that is larger than the whole quota: it can never start. All arithmetic runs on the snapshot; all writes come after.
+Of the next jobs of all queues the first one is considered next: those that stay within what their cohort, team and queue have
+come before those that borrow, then they go by priority, then by what their team borrows per weight (who borrows less comes first),
+then by age. Of a queue's jobs that do not fit now the first is the *head*; whether
+jobs behind it may start before it is the queue's policy. For a head that stays within what its queue or team has, room is
+made: jobs that borrow it are preempted, and until they are gone nobody else borrows it. A job that waits for a name takes no
+quota and holds up nobody, nor does one that is larger than all that its queue may ever have.
 """
 
-from collections.abc import Iterable
+import heapq
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ..resources import add, fits
+from . import preempt
+from .cohort import Node, Tree
 from .reasons import Code, Reason, words
 from .reservation import Reservation, passes, reserve, without
 from .snapshot import Holding, Machine, Pending, Policy, QueueState
@@ -21,11 +26,12 @@ class Admit:
 
 @dataclass(frozen=True)
 class Wait:
-    """Not admitted now. `is_head`: the first of its queue that waits for quota or the machine."""
+    """Not admitted now. `is_head`: the first of its queue that waits; `victims`: jobs that are to be preempted for it."""
 
     job: int
     why: Reason
     is_head: bool = False
+    victims: tuple[int, ...] = ()
 
     @property
     def reason(self) -> str:
@@ -33,110 +39,311 @@ class Wait:
 
 
 Decision = Admit | Wait
+_Turn = tuple[tuple[bool, ...], int, tuple[float, ...], float, int]
+
+
+def decide(
+    queues: Iterable[QueueState], pending: Iterable[Pending], *, nodes: Iterable[Node] = (), now: float = 0.0
+) -> list[Decision]:
+    """Return one decision per pending job, in the order in which they were considered.
+
+    `nodes`: of the cohorts, teams and queues that share quota. A queue that is none of them stands by itself.
+    """
+    state = Round(queues, nodes, now=now)
+    return [state.consider(job) for job in state.in_turn(pending)]
+
+
+# Who waits for one of these holds up nobody.
+ASIDE = frozenset({Code.ON_HOLD, Code.EXCEEDS_MAXIMUM, Code.MACHINE_TOO_SMALL, Code.NAME_IN_USE})
+
+
+@dataclass
+class _Group:
+    """Queues that share quota, and with it names and a machine.
+
+    `real` is what jobs hold now; `planned` is without those that leave, and with what is kept for heads that wait.
+    `first`: the first head for which nothing could be kept, since it would only borrow.
+    """
+
+    real: Tree
+    planned: Tree
+    holding: dict[str, list[Holding]] = field(default_factory=dict)
+    kept: dict[str, int] = field(default_factory=dict)
+    firmly: set[str] = field(
+        default_factory=set
+    )  # queues whose own jobs must leave it, too: others were preempted for it
+    taken: dict[str, int] = field(default_factory=dict)  # names of jobs that were admitted in this round
+    admitted: int = 0  # slots of these jobs
+    new: set[int] = field(default_factory=set)  # they are not preempted before the next round
+    first: "_First | None" = None
+
+
+@dataclass
+class _First:
+    job: Pending
+    reserved: Reservation | None
 
 
 @dataclass
 class _Line:
-    """The jobs of one queue that already have to wait, in this pass."""
+    """The jobs of one queue that already have to wait, in this round."""
 
     ahead: list[int] = field(default_factory=list)
     reserved: Reservation | None = None
 
 
-def decide(queues: Iterable[QueueState], pending: Iterable[Pending], *, now: float = 0.0) -> list[Decision]:
-    """Return one decision per pending job, in the order in which they were considered."""
-    states = {queue.name: queue for queue in queues}
-    lines = {name: _Line() for name in states}
-    decisions: list[Decision] = []
-    for job in sorted(pending, key=lambda one: one.order):
-        decision, states[job.queue] = _step(job, states[job.queue], lines[job.queue], now=now)
-        decisions.append(decision)
-    return decisions
+class Round:
+    """The working copy of a snapshot: admissions change it, and so does what is kept for those that wait."""
 
+    def __init__(self, queues: Iterable[QueueState], nodes: Iterable[Node] = (), *, now: float) -> None:
+        self.now = now
+        self.queues = {queue.name: queue for queue in queues}
+        self._groups = {
+            name: group for group in _groups(self.queues, {node.name: node for node in nodes}) for name in group.holding
+        }
+        self._lines = {name: _Line() for name in self.queues}
 
-def admit(queue: QueueState, ordered: Iterable[Pending], *, now: float) -> tuple[list[Pending], QueueState]:
-    """Return the jobs of one queue that `decide` admits, of jobs that are in order, and the queue with them.
+    def in_turn(self, pending: Iterable[Pending]) -> Iterator[Pending]:
+        """Yield the jobs in the order in which they are to be considered, each before the next is chosen."""
+        lines: dict[str, list[Pending]] = {}
+        for job in sorted(pending, key=lambda one: one.order, reverse=True):
+            lines.setdefault(job.queue, []).append(job)
+        heap = [(self._turn(line[-1]), name) for name, line in lines.items()]
+        heapq.heapify(heap)
+        while heap:
+            turn, name = heap[0]
+            if (current := self._turn(lines[name][-1])) != turn:  # its team borrows more by now
+                heapq.heapreplace(heap, (current, name))
+                continue
+            yield lines[name].pop()
+            if lines[name]:
+                heapq.heapreplace(heap, (self._turn(lines[name][-1]), name))
+            else:
+                heapq.heappop(heap)
 
-    It looks no further than needed.
-    """
-    line, found = _Line(), list[Pending]()
-    for job in ordered:
-        if line.ahead and (queue.policy is Policy.STRICT or not any(count > 0 for count in queue.free.values())):
-            break
-        decision, queue = _step(job, queue, line, now=now)
+    def consider(self, job: Pending) -> Decision:
+        """Decide on the next job; one that is admitted holds its quota from then on."""
+        line = self._lines[job.queue]
+        if why := self.obstacle(job):
+            return Wait(job.job, why)
+        decision = self._decide(job, line)
         if isinstance(decision, Admit):
-            found.append(job)
-    return found, queue
+            self._take(job, line)
+        else:
+            if decision.is_head:
+                self._reserve(job, line)
+            line.ahead.append(job.job)
+        return decision
 
+    def admits(self, ordered: Iterable[Pending]) -> list[tuple[Pending, Decision]]:
+        """Consider jobs that are in order; return what is admitted, and what others are preempted for.
 
-def _step(job: Pending, queue: QueueState, line: _Line, *, now: float) -> tuple[Decision, QueueState]:
-    """Decide on the next job of a queue; return also the queue, with it if it was admitted."""
-    decision = _consider(job, queue, line, now=now)
-    if isinstance(decision, Admit):
+        It looks no further than needed.
+        """
+        found = []
+        for job in ordered:
+            line, queue = self._lines[job.queue], self.queues[job.queue]
+            if line.ahead and (queue.policy is Policy.STRICT or self.available(job.queue) < job.amount):
+                continue
+            decision = self.consider(job)
+            if isinstance(decision, Admit) or decision.victims:
+                found.append((job, decision))
+        return found
+
+    def begin_again(self, *, now: float) -> None:
+        """Go on at a later moment: everybody may be considered once more."""
+        self.now = now
+        self._lines = {name: _Line() for name in self.queues}
+        for group in self._groups.values():
+            for name, amount in group.kept.items():
+                group.planned.use(name, -amount)
+            group.kept.clear()
+            group.firmly.clear()
+            group.first = None
+            group.new.clear()
+
+    def release(self, job: int, queue: str) -> None:
+        """Take away a job that has ended."""
+        group = self._groups[queue]
+        gone = next(one for one in group.holding[queue] if one.job == job)
+        group.holding[queue].remove(gone)
+        group.real.use(queue, -gone.amount)
+        if not gone.is_leaving:
+            group.planned.use(queue, -gone.amount)
+        group.admitted -= gone.amount
+        group.taken = {name: holder for name, holder in group.taken.items() if holder != job}
+        state = self.queues[queue]
+        taken = {name: holder for name, holder in state.taken.items() if holder != job}
+        self.queues[queue] = replace(state, taken=taken)
+
+    def available(self, queue: str) -> int:
+        """Return how much more a queue may take now, beside what is kept for the heads of others."""
+        group = self._groups[queue]
+        kept = 0 if queue in group.firmly else group.kept.get(queue, 0)
+        group.planned.use(queue, -kept)
+        found = min(group.real.available(queue), group.planned.available(queue))
+        group.planned.use(queue, kept)
+        return found
+
+    def obstacle(self, job: Pending) -> Reason | None:
+        """Return what keeps a job from starting, however much of the quota is free."""
+        queue, group = self.queues[job.queue], self._groups[job.queue]
+        if not queue.is_open:
+            return Reason(Code.ON_HOLD, queue.name)
+        if job.asked.keys() - queue.nominal.keys() or job.amount > group.real.most(queue.name):
+            return Reason(Code.EXCEEDS_MAXIMUM, queue.name, job.asked, quota=queue.nominal, most=self._most(queue))
+        if queue.machine and job.amount > queue.machine.slots:
+            return Reason(Code.MACHINE_TOO_SMALL, queue.name, job.asked, slots=queue.machine.slots)
+        taken = {**queue.taken, **group.taken}
+        for name in sorted(job.names & taken.keys()):
+            return Reason(Code.NAME_IN_USE, queue.name, job=taken[name], name=name)
+        return None
+
+    def _decide(self, job: Pending, line: _Line) -> Decision:
+        queue, ahead, is_head = self.queues[job.queue], line.ahead, not line.ahead
+        if ahead and queue.policy is Policy.STRICT:
+            return Wait(job.job, Reason(Code.BEHIND, queue.name, ahead=len(ahead), job=ahead[0]))
+        if job.amount > self.available(queue.name):
+            waits = Wait(job.job, self._lacking(job, queue, ahead=len(ahead)), is_head=is_head)
+            return self._make_room(waits, job, queue) if is_head else waits
+        if (machine := self._machine(queue)) and (busy := _no_room(job, queue, machine)):
+            return Wait(job.job, busy, is_head=is_head)
+        if ahead and queue.policy is Policy.BACKFILL and not passes(job, line.reserved, now=self.now):
+            at = line.reserved.at if line.reserved else None
+            code = Code.BEHIND if at is None else Code.RESERVED_FOR  # nobody knows when the first one starts
+            return Wait(job.job, Reason(code, queue.name, job.asked, ahead=len(ahead), job=ahead[0], at=at))
+        return self._after_first(job) or Admit(job.job)
+
+    def _after_first(self, job: Pending) -> Wait | None:
+        """Let nobody borrow what the first job of another queue waits to borrow, unless that cannot delay it."""
+        group = self._groups[job.queue]
+        first = group.first
+        if first is None or first.job.queue == job.queue or passes(job, first.reserved, now=self.now):
+            return None
+        if preempt.borrows(job, group.planned) < preempt.borrows(first.job, group.planned):
+            return None
+        at = first.reserved.at if first.reserved else None
+        return Wait(job.job, Reason(Code.RESERVED_FOR, job.queue, job.asked, job=first.job.job, at=at), is_head=True)
+
+    def _reserve(self, job: Pending, line: _Line) -> None:
+        """Find when the head of a queue can start at the latest."""
+        queue, group = self.queues[job.queue], self._groups[job.queue]
+        is_first = (
+            group.first is None
+            and len(self._shared(job.queue)) > 1
+            and job.queue not in group.kept
+            and queue.policy is not Policy.BEST_EFFORT
+        )
+        if not is_first and queue.policy is not Policy.BACKFILL:
+            return
+        holding = (one for held in group.holding.values() for one in held)
+        reserved = reserve(job, group.real, holding, now=self.now)
+        if queue.policy is Policy.BACKFILL:
+            line.reserved = reserved
+        if is_first:
+            group.first = _First(job, reserved)
+
+    def _make_room(self, waits: Wait, job: Pending, queue: QueueState) -> Wait:
+        """Preempt for the head of a queue where it has a right to that, and keep for it what it gets."""
+        group = self._groups[queue.name]
+        chosen: Sequence[Holding] = ()
+        has_room = job.amount <= group.planned.available(queue.name)
+        if not has_room:
+            chosen = preempt.victims(job, group.planned, group.holding, by_priority=queue.preempts, spared=group.new)
+            for one in chosen:
+                group.planned.use(one.queue, -one.amount)
+                held = group.holding[one.queue]
+                held[held.index(one)] = replace(one, is_leaving=True, is_preempted=True)
+        if has_room or chosen or preempt.is_entitled(job, group.planned):
+            group.planned.use(queue.name, job.amount)
+            group.kept[queue.name] = job.amount
+        jobs = tuple(sorted(one.job for one in chosen)) or (_asked_to_leave(group) if has_room else ())
+        if not jobs:
+            return waits
+        group.firmly.add(queue.name)
+        return replace(waits, why=replace(waits.why, code=Code.PREEMPTING, jobs=jobs), victims=jobs if chosen else ())
+
+    def _lacking(self, job: Pending, queue: QueueState, *, ahead: int) -> Reason:
+        (resource,) = queue.nominal
+        group, most = self._groups[queue.name], self._most(queue)
+        free = {resource: max(0, self.available(queue.name))}
+        lent = group.real.lent(queue.name) if most else 0
+        return Reason(
+            Code.WAITING_FOR_QUOTA, queue.name, job.asked, free, queue.nominal, ahead=ahead, most=most, lent=lent
+        )
+
+    def _most(self, queue: QueueState) -> dict[str, int]:
+        """Return what a queue that shares quota may hold at most; empty for others, whose quota says it."""
+        (resource,) = queue.nominal
+        shared = self._shared(queue.name)
+        return {resource: self._groups[queue.name].real.most(queue.name)} if len(shared) > 1 else {}
+
+    def _shared(self, queue: str) -> Mapping[str, Node]:
+        return self._groups[queue].real.nodes
+
+    def _take(self, job: Pending, line: _Line) -> None:
+        group = self._groups[job.queue]
         if line.reserved is not None:
-            line.reserved = without(job, line.reserved, now=now)
-        return decision, _with(job, queue, now=now)
-    if decision.why.code not in _ASIDE:
-        if decision.is_head and queue.policy is Policy.BACKFILL:
-            line.reserved = reserve(job, queue, now=now)
-        line.ahead.append(job.job)
-    return decision, queue
+            line.reserved = without(job, line.reserved, now=self.now)
+        if group.first is not None and group.first.reserved is not None:
+            group.first.reserved = without(job, group.first.reserved, now=self.now)
+        group.real.use(job.queue, job.amount)
+        group.planned.use(job.queue, job.amount)
+        group.admitted += job.amount
+        group.new.add(job.job)
+        group.taken.update(dict.fromkeys(job.names, job.job))
+        ends_by = None if job.longest is None else self.now + job.longest
+        held = Holding(job.job, job.asked, ends_by, job.expected, job.queue, job.priority)
+        group.holding.setdefault(job.queue, []).append(held)
+
+    def _machine(self, queue: QueueState) -> Machine | None:
+        more = self._groups[queue.name].admitted
+        machine = queue.machine
+        return machine and replace(machine, used=max(0, machine.used + more), free=max(0, machine.free - more))
+
+    def _turn(self, job: Pending) -> _Turn:
+        """Return the place of a queue's next job among those of the others; it only grows while a round goes on."""
+        priority, submitted, number = job.order
+        group = self._groups[job.queue]
+        # An obstacle is not the others' use: it holds up nobody, and those behind it in its queue may come before others.
+        borrows = () if self.obstacle(job) else preempt.borrows(job, group.planned)
+        return borrows, priority, group.real.share(job.queue), submitted, number
 
 
-# Who waits for one of these holds up nobody.
-_ASIDE = frozenset({Code.ON_HOLD, Code.EXCEEDS_MAXIMUM, Code.MACHINE_TOO_SMALL, Code.NAME_IN_USE})
+def _groups(queues: Mapping[str, QueueState], nodes: Mapping[str, Node]) -> Iterator[_Group]:
+    """Yield the groups of queues that share quota."""
+
+    def root(name: str) -> str:
+        while name in nodes and (parent := nodes[name].parent) is not None:
+            name = parent
+        return name
+
+    members: dict[str, list[QueueState]] = {}
+    for queue in queues.values():
+        members.setdefault(root(queue.name), []).append(queue)
+    shared: dict[str, list[Node]] = {}
+    for node in nodes.values():
+        shared.setdefault(root(node.name), []).append(node)
+    for top, found in members.items():
+        own = shared.get(top) or [Node(top, nominal=sum(found[0].nominal.values()))]
+        used = {queue.name: sum(queue.used.values()) for queue in found}
+        holding = {queue.name: [replace(one, queue=queue.name) for one in queue.holding] for queue in found}
+        group = _Group(Tree(own, used), Tree(own, used), holding)
+        for name, held in holding.items():
+            group.planned.use(name, -sum(one.amount for one in held if one.is_leaving))
+        yield group
 
 
-def _with(job: Pending, queue: QueueState, *, now: float) -> QueueState:
-    """Return the queue with one more job in it."""
-    taken = {**queue.taken, **dict.fromkeys(job.names, job.job)}
-    ends_by = None if job.longest is None else now + job.longest
-    holding = (*queue.holding, Holding(job.job, job.asked, ends_by, job.expected))
-    machine = queue.machine and _filled(queue.machine, sum(job.asked.values()))
-    return replace(queue, used=add(queue.used, job.asked), taken=taken, machine=machine, holding=holding)
-
-
-def _consider(job: Pending, queue: QueueState, line: _Line, *, now: float) -> Decision:
-    if why := obstacle(job, queue):
-        return Wait(job.job, why)
-    if line.ahead and queue.policy is Policy.STRICT:
-        return Wait(job.job, Reason(Code.BEHIND, queue.name, ahead=len(line.ahead), job=line.ahead[0]))
-    if not fits(job.asked, queue.free):
-        free = {name: max(0, count) for name, count in queue.free.items()}
-        lacking = Reason(Code.WAITING_FOR_QUOTA, queue.name, job.asked, free, queue.nominal, ahead=len(line.ahead))
-        return Wait(job.job, lacking, is_head=not line.ahead)
-    if queue.machine and (busy := _no_room(job, queue, queue.machine)):
-        return Wait(job.job, busy, is_head=not line.ahead)
-    if line.ahead and queue.policy is Policy.BACKFILL and not passes(job, line.reserved, now=now):
-        at = line.reserved.at if line.reserved else None
-        code = Code.BEHIND if at is None else Code.RESERVED_FOR  # nobody knows when the first one starts
-        return Wait(job.job, Reason(code, queue.name, job.asked, ahead=len(line.ahead), job=line.ahead[0], at=at))
-    return Admit(job.job)
-
-
-def obstacle(job: Pending, queue: QueueState) -> Reason | None:
-    """Return what keeps a job from starting, however much of the quota is free."""
-    if not queue.is_open:
-        return Reason(Code.ON_HOLD, queue.name)
-    if not fits(job.asked, queue.nominal):
-        return Reason(Code.EXCEEDS_MAXIMUM, queue.name, job.asked, quota=queue.nominal)
-    if queue.machine and sum(job.asked.values()) > queue.machine.slots:
-        return Reason(Code.MACHINE_TOO_SMALL, queue.name, job.asked, slots=queue.machine.slots)
-    for name in sorted(job.names & queue.taken.keys()):
-        return Reason(Code.NAME_IN_USE, queue.name, job=queue.taken[name], name=name)
-    return None
+def _asked_to_leave(group: _Group) -> tuple[int, ...]:
+    return tuple(sorted(one.job for held in group.holding.values() for one in held if one.is_preempted))
 
 
 def _no_room(job: Pending, queue: QueueState, machine: Machine) -> Reason | None:
     """Return why the machine cannot take a job now."""
-    (resource,), count = job.asked.keys(), sum(job.asked.values())
+    (resource,), count = job.asked.keys(), job.amount
     if machine.used + count > machine.slots:
         left = {resource: max(0, machine.slots - machine.used)}
         return Reason(Code.MACHINE_BUSY, queue.name, job.asked, left, slots=machine.slots)
     if machine.used and count > machine.free:
         return Reason(Code.MACHINE_BUSY, queue.name, job.asked, {resource: machine.free})
     return None
-
-
-def _filled(machine: Machine, count: int) -> Machine:
-    return replace(machine, used=machine.used + count, free=max(0, machine.free - count))

@@ -6,15 +6,16 @@ depends on one of which nothing is known has no forecast, and the reason names t
 
 import heapq
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from ..resources import subtract
-from .decide import admit, obstacle
+from .cohort import Node
+from .decide import Admit, Round
 from .reasons import Code
 from .snapshot import Holding, Pending, QueueState, Range
 
 MOST = 100  # waiting jobs: further behind a range says little
 NEVER = frozenset({Code.EXCEEDS_MAXIMUM, Code.MACHINE_TOO_SMALL})
+LEAVING_SECONDS = 60.0  # what a preempted job may take to be gone
 
 
 @dataclass(frozen=True)
@@ -27,41 +28,61 @@ class Unknown:
 Forecast = Range | Unknown  # a range of seconds from now
 
 
-def forecast(queue: QueueState, pending: Iterable[Pending], *, now: float) -> dict[int, Forecast]:
-    """Return when each job of one queue may start. Those that never will, as things are, or wait too far behind, are left out."""
-    waiting = sorted((one for one in pending if one.queue == queue.name), key=lambda one: one.order)[:MOST]
-    early, late = (_play(queue, waiting, now=now, is_late=is_late) for is_late in (False, True))
+def forecast(
+    queues: Sequence[QueueState], pending: Iterable[Pending], *, nodes: Sequence[Node] = (), now: float
+) -> dict[int, Forecast]:
+    """Return when each job may start. Those that never will, as things are, or wait too far behind, are left out.
+
+    `queues`: those that share quota, with the jobs that wait in them.
+    """
+    waiting = sorted(pending, key=lambda one: one.order)[:MOST]
+    early, late = (_play(queues, nodes, waiting, now=now, is_late=is_late) for is_late in (False, True))
+    judge = Round(queues, nodes, now=now)
     found: dict[int, Forecast] = {}
     for job in waiting:
-        why = obstacle(job, queue)
+        why = judge.obstacle(job)
         if why and why.code in NEVER:
             continue
         if job.job in early and job.job in late:
             first, last = sorted((early[job.job] - now, late[job.job] - now))
             found[job.job] = Range(first, last)
         else:
-            found[job.job] = Unknown(_unknown(queue, waiting, job))
+            found[job.job] = Unknown(_unknown(queues, waiting, job))
     return found
 
 
-def _play(queue: QueueState, waiting: Sequence[Pending], *, now: float, is_late: bool) -> dict[int, float]:
+def _play(
+    queues: Sequence[QueueState], nodes: Sequence[Node], waiting: Sequence[Pending], *, now: float, is_late: bool
+) -> dict[int, float]:
     """Return when each job starts if everything takes its least, or its most; without those that wait for ever."""
-    ends = [(end, one.job) for one in queue.holding if (end := _end(one, now, is_late=is_late)) is not None]
+    ends = [
+        (end, one.job, queue.name)
+        for queue in queues
+        for one in queue.holding
+        if (end := _end(one, now, is_late=is_late)) is not None
+    ]
     heapq.heapify(ends)
-    left, starts, at = list(waiting), dict[int, float](), now
+    state, of = Round(queues, nodes, now=now), {one.job: queue.name for queue in queues for one in queue.holding}
+    left, starts, at, gone = list(waiting), dict[int, float](), now, set[int]()
     while left:
-        begun, queue = admit(queue, left, now=at)
-        for job in begun:
-            starts[job.job] = at
-            if job.expected is not None:
-                heapq.heappush(ends, (at + _seconds(job.expected, is_late=is_late), job.job))
-        if begun:
-            gone = {one.job for one in begun}
-            left = [one for one in left if one.job not in gone]
+        for job, decision in state.admits(left):
+            if isinstance(decision, Admit):
+                starts[job.job], of[job.job] = at, job.queue
+                if job.expected is not None:
+                    heapq.heappush(ends, (at + _seconds(job.expected, is_late=is_late), job.job, job.queue))
+            else:
+                leaves = at + (LEAVING_SECONDS if is_late else 0.0)
+                for victim in decision.victims:
+                    heapq.heappush(ends, (leaves, victim, of[victim]))
+        left = [one for one in left if one.job not in starts]
+        while ends and ends[0][1] in gone:
+            heapq.heappop(ends)  # a victim that was to end later
         if not ends:
             return starts
-        at, ended = heapq.heappop(ends)
-        queue = _without(queue, ended)
+        at, ended, queue = heapq.heappop(ends)
+        gone.add(ended)
+        state.release(ended, queue)
+        state.begin_again(now=at)
     return starts
 
 
@@ -77,23 +98,10 @@ def _seconds(taken: Range, *, is_late: bool) -> float:
     return taken.most if is_late else taken.least
 
 
-def _without(queue: QueueState, job: int) -> QueueState:
-    gone = next(one for one in queue.holding if one.job == job)
-    taken = {name: holder for name, holder in queue.taken.items() if holder != job}
-    machine = queue.machine
-    if machine is not None:
-        count = sum(gone.takes.values())
-        machine = replace(machine, used=max(0, machine.used - count), free=machine.free + count)
-    return replace(
-        queue, used=subtract(queue.used, gone.takes), taken=taken, machine=machine,
-        holding=tuple(one for one in queue.holding if one.job != job),
-    )  # fmt: skip
-
-
-def _unknown(queue: QueueState, waiting: Sequence[Pending], job: Pending) -> tuple[int, ...]:
+def _unknown(queues: Sequence[QueueState], waiting: Sequence[Pending], job: Pending) -> tuple[int, ...]:
     """Return the jobs before this one of which nothing is known."""
-    if not queue.is_open:
+    if not next(queue for queue in queues if queue.name == job.queue).is_open:
         return ()
-    running = [one.job for one in queue.holding if one.remaining is None]
+    running = [one.job for queue in queues for one in queue.holding if one.remaining is None]
     before = [one.job for one in waiting if one.order < job.order and one.expected is None]
     return (*running, *before)

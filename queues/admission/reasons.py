@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from common.text import listed
+
 from ..resources import Resources, describe
 
 
@@ -14,13 +16,17 @@ class Code(StrEnum):
     NAME_IN_USE = "name_in_use"  # another running job has a name that it needs
     BEHIND = "behind"  # others of its queue come first
     WAITING_FOR_QUOTA = "waiting_for_quota"
+    PREEMPTING = "preempting"  # running jobs were asked to give back what it needs
     MACHINE_BUSY = "machine_busy"  # the machine of a local cluster has no memory left
     RESERVED_FOR = "reserved_for"  # it would fit, and delay the job that is first
 
 
 @dataclass(frozen=True)
 class Reason:
-    """`needs`, `free` and `quota` are amounts; `job` is the one that is first or holds the name; `ahead` how many wait before."""
+    """`needs`, `free` and `quota` are amounts; `job` is the one that is first or holds the name; `ahead` how many wait before.
+
+    Where a queue may borrow, `free` is how much more it may take now, and `most` how much it may hold in all.
+    """
 
     code: Code
     queue: str
@@ -32,15 +38,22 @@ class Reason:
     name: str = ""
     slots: int = 0  # of the machine
     at: float | None = None  # until when the free quota is reserved, if that is known
+    jobs: tuple[int, ...] = ()  # that give their quota back for it
+    most: Resources = field(default_factory=dict)  # with what the queue may borrow
+    lent: int = 0  # of what the queue or its team does not use, how much others use
 
     @property
-    def numbers(self) -> dict[str, Mapping[str, int] | int | str | float]:
+    def numbers(self) -> dict[str, Mapping[str, int] | int | str | float | list[int]]:
         """What is known, for programs."""
-        known: dict[str, Mapping[str, int] | int | str | float] = {
+        known: dict[str, Mapping[str, int] | int | str | float | list[int]] = {
             "needs": self.needs, "free": self.free, "quota": self.quota, "ahead": self.ahead, "job": self.job,
-            "name": self.name, "slots": self.slots, "at": self.at or 0,
+            "name": self.name, "slots": self.slots, "at": self.at or 0, "jobs": list(self.jobs), "most": self.most,
+            "lent": self.lent,
         }  # fmt: skip
         return {name: value for name, value in known.items() if value}
+
+
+NAMED = 3  # jobs in one sentence
 
 
 def words(reason: Reason, *, is_lasting: bool = False) -> str:
@@ -54,8 +67,8 @@ def words(reason: Reason, *, is_lasting: bool = False) -> str:
             return f"queue {reason.queue} is closed; an administrator can open it"
         case Code.EXCEEDS_MAXIMUM:
             return (
-                f"{needs}, but queue {reason.queue} has {describe(reason.quota)} in all; submit a smaller job, or ask for "
-                "more quota"
+                f"{needs}, but queue {reason.queue} has {describe(reason.most or reason.quota)} in all"
+                f"{' with what it may borrow' if reason.most else ''}; submit a smaller job, or ask for more quota"
             )
         case Code.MACHINE_TOO_SMALL:
             return (
@@ -73,6 +86,16 @@ def words(reason: Reason, *, is_lasting: bool = False) -> str:
             return f"{reason.ahead} ahead in queue {reason.queue}; job {reason.job} is first"
         case Code.WAITING_FOR_QUOTA if is_lasting:
             return f"{needs}; queue {reason.queue} has less free of {describe(reason.quota)}"
+        case Code.WAITING_FOR_QUOTA if reason.most:
+            lent = f", and others have borrowed {reason.lent} that are its own or its team's" if reason.lent else ""
+            return (
+                f"{needs}; queue {reason.queue} may take {describe(reason.free)} more now, of {describe(reason.most)} with "
+                f"what it may borrow{lent}"
+            )
+        case Code.PREEMPTING:
+            one = len(reason.jobs) == 1
+            whose = f"job{'' if one else 's'} {listed([str(job) for job in reason.jobs], NAMED)}"
+            return f"{needs}, which {whose} {'was' if one else 'were'} asked to give back; starts when {'it has' if one else 'they have'} ended"
         case Code.WAITING_FOR_QUOTA:
             return f"{needs}; queue {reason.queue} has {describe(reason.free)} free of {describe(reason.quota)}"
         case Code.MACHINE_BUSY if reason.slots:

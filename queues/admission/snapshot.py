@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from ..resources import Resources, subtract
+from ..resources import Resources
 
 
 class Policy(StrEnum):
@@ -38,17 +38,34 @@ class Range:
 
 @dataclass(frozen=True)
 class Holding:
-    """A job that holds quota. `ends_by`: when it gives it back at the latest; `remaining`: when probably, from now."""
+    """A job that holds quota. `ends_by`: when it gives it back at the latest; `remaining`: when probably, from now.
+
+    `lost`: the work since its last checkpoint, in slots times seconds. `is_leaving`: it gives the quota back as soon as its
+    replicas are gone, `is_preempted`: because it was asked to. `is_spared`: it was preempted before and has come no further since, so it is not preempted now.
+    """
 
     job: int
     takes: Resources
     ends_by: float | None = None
     remaining: Range | None = None
+    queue: str = ""
+    priority: int = 0
+    lost: float = 0.0
+    is_leaving: bool = False
+    is_preempted: bool = False
+    is_spared: bool = False
+
+    @property
+    def amount(self) -> int:
+        return sum(self.takes.values())
 
 
 @dataclass(frozen=True)
 class QueueState:
-    """One queue: its quota, and what its jobs hold now. `holding` names them, where a policy or a forecast needs that."""
+    """One queue: its quota, and what its jobs hold now. `holding` names them, where a policy or a forecast needs that.
+
+    `preempts`: its jobs may take the place of those of a lower priority in it.
+    """
 
     name: str
     nominal: Resources
@@ -58,10 +75,7 @@ class QueueState:
     machine: Machine | None = None
     policy: Policy = Policy.STRICT
     holding: tuple[Holding, ...] = ()
-
-    @property
-    def free(self) -> Resources:
-        return subtract(self.nominal, self.used)
+    preempts: bool = False
 
 
 @dataclass(frozen=True)
@@ -79,6 +93,10 @@ class Pending:
     names: frozenset[str] = frozenset()  # that no other running job of its cluster may have
     longest: float | None = None
     expected: Range | None = None
+
+    @property
+    def amount(self) -> int:
+        return sum(self.asked.values())
 
     @property
     def order(self) -> tuple[int, float, int]:

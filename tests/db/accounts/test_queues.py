@@ -98,6 +98,7 @@ def test_a_platform_administrator_makes_a_queue(api, boss):
     assert api("admin").post("/queues", NEW).status_code == 409
     assert AuditEntry.objects.get().after == {
         "slots": 16, "is_open": True, "policy": "backfill", "description": "", "gpus_per_node": 8,
+            "flavor": None, "borrowing_limit": 0, "preempts": False,
     }  # fmt: skip
 
 

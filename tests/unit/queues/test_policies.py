@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from queues.admission import Admit, Code, Holding, Pending, Policy, QueueState, Wait, decide
-from queues.admission.reservation import reserve
+from queues.admission import Admit, Code, Holding, Node, Pending, Policy, QueueState, Wait, decide
+from queues.admission.cohort import Tree
+from queues.admission.reservation import Reservation, reserve
 
 NOW = 1000.0
 
@@ -28,6 +29,15 @@ def queue(policy: Policy, *holding: tuple[int, float | None], quota: int = 8) ->
 
 def admitted(state: QueueState, *pending: Pending) -> list[int]:
     return [one.job for one in decide([state], pending, now=NOW) if isinstance(one, Admit)]
+
+
+def free(state: QueueState) -> int:
+    return state.nominal["gpu"] - state.used["gpu"]
+
+
+def reserved(head: Pending, state: QueueState, now: float) -> Reservation | None:
+    tree = Tree([Node("q", nominal=state.nominal["gpu"])], {"q": state.used["gpu"]})
+    return reserve(head, tree, [replace(one, queue="q") for one in state.holding], now=now)
 
 
 STRICT, BACKFILL, BEST_EFFORT = Policy
@@ -96,7 +106,7 @@ def test_no_policy_goes_beyond_the_quota_and_each_job_gets_one_decision(policy, 
     taken = sum(
         one.asked["gpu"] for one in pending if one.job in {made.job for made in decisions if isinstance(made, Admit)}
     )
-    assert taken <= max(0, state.free["gpu"])
+    assert taken <= max(0, free(state))
     assert decide([state], reversed(pending), now=NOW) == decisions, "the order in which jobs are read does not matter"
 
 
@@ -114,7 +124,7 @@ def test_each_policy_admits_what_the_stricter_one_admits_first(holding, asked):
             order = [one.job for one in decisions]
             assert all(order.index(start) < order.index(waits[0].job) for start in starts)
         if policy is BEST_EFFORT:
-            left = state.free["gpu"] - sum(one.asked["gpu"] for one in pending if one.job in starts)
+            left = free(state) - sum(one.asked["gpu"] for one in pending if one.job in starts)
             asked_by = {one.job: one.asked["gpu"] for one in pending}
             assert all(asked_by[one.job] > left for one in waits)
 
@@ -141,7 +151,7 @@ def test_backfill_never_starts_the_first_one_later_than_it_was_promised(holding,
                 heapq.heappush(ends, (now + random.uniform(0, one.longest), one.job))
         left = [one for one in left if one.job not in starts]
         head = next((one for one in decisions if isinstance(one, Wait) and one.is_head), None)
-        if head is not None and (found := reserve(next(one for one in left if one.job == head.job), state, now=now)):
+        if head is not None and (found := reserved(next(one for one in left if one.job == head.job), state, now)):
             promised[head.job] = min(promised.get(head.job, found.at), found.at)
         if not ends:
             return

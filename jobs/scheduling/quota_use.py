@@ -1,0 +1,71 @@
+"""What teams use, borrow and lend of each flavor, and what waits for it: a sum over rows and never a counter."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from django.db.models import Count, Sum
+
+from jobs.models import Job
+from queues.admission.cohort import Node, Tree
+from queues.models import Queue, TeamQuota
+from queues.trees import of_flavor, sharing, team_node
+
+
+@dataclass(frozen=True)
+class QuotaUse:
+    """In devices, but `waiting_jobs`. `lent`: of what the team does not use, how much others do."""
+
+    quota: TeamQuota
+    used: int
+    lent: int
+    waiting: int
+    waiting_jobs: int
+
+    @property
+    def borrowed(self) -> int:
+        return max(0, self.used - self.quota.nominal)
+
+
+def use_of(quotas: Iterable[TeamQuota]) -> list[QuotaUse]:
+    """Return the use of quotas, in their order; `quotas` have team, flavor and cohort."""
+    known = list(quotas)
+    flavors = {one.flavor_id for one in known}
+    held = dict(
+        Job.objects.holding_quota()
+        .filter(queue__flavor__in=flavors)
+        .order_by()
+        .values_list("queue")
+        .annotate(total=Sum("slots"))
+    )
+    waiting = {
+        (team, flavor): (slots, jobs)
+        for team, flavor, slots, jobs in Job.objects.waiting()
+        .filter(queue__flavor__in=flavors)
+        .order_by()
+        .values_list("team_id", "queue__flavor_id")
+        .annotate(slots=Sum("slots"), jobs=Count("pk"))
+    }
+    trees = {
+        (flavor, node): tree
+        for flavor in flavors
+        for shared in of_flavor(flavor)
+        for tree in [Tree(shared.nodes, {queue.name: held.get(queue.pk, 0) for queue in shared.queues})]
+        for node in tree.nodes
+    }
+    found = []
+    for one in known:
+        node = team_node(one.team.name)
+        tree = trees[one.flavor_id, node]
+        slots, jobs = waiting.get((one.team_id, one.flavor_id), (0, 0))
+        found.append(QuotaUse(one, tree.used[node], tree.lent(node), slots, jobs))
+    return found
+
+
+def free_now(queue: Queue) -> int:
+    """Return how much more the jobs of a queue may hold now, with what it may borrow."""
+    shared = sharing(queue)
+    by_name = {one.pk: one.name for one in shared.queues}
+    rows = Job.objects.holding_quota().filter(queue__in=by_name).order_by().values_list("queue")
+    used = {by_name[pk]: total for pk, total in rows.annotate(total=Sum("slots"))}
+    nodes = shared.nodes or (Node(queue.name, nominal=queue.nominal),)
+    return max(0, Tree(nodes, used).available(queue.name))
