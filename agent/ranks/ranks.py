@@ -55,6 +55,7 @@ class Rank:
     is_ended: bool = False
     has_failed: bool = False
     is_left: bool = False  # it ran when the replica's command had ended, and was killed
+    is_late: bool = False  # it was first heard of after that
 
     @property
     def has_number(self) -> bool:
@@ -217,7 +218,9 @@ class Ranks:
             rank.was_signalled = True
         elif "end" in message:
             end = message["end"]
-            rank.was_signalled |= end["signal"] == signal.SIGKILL and message["at"] >= self.killed_at
+            is_after = message["at"] >= self.killed_at
+            rank.was_signalled |= end["signal"] == signal.SIGKILL and is_after
+            rank.is_left |= rank.is_late and is_after
             self._end(rank, exit_code=end["exit_code"], ended_by=end["signal"], at=message["at"])
 
     def _greet(self, peer: Peer, hello: dict[str, Any]) -> None:
@@ -226,6 +229,7 @@ class Ranks:
         rank.world_size = hello.get("world_size")
         rank.streams = [self.add_stream(fd, rank=rank.rank if rank.has_number else NO_RANK) for fd in peer.fds]
         rank.launcher, rank.is_quiet = hello.get("launcher") or 0, hello.get("is_quiet") is True
+        rank.is_late = time.time() >= self.killed_at
         peer.rank, peer.fds = rank, []
         before = self._ranks.get(rank.rank)
         # A launcher that restarts its ranks counts that; a shell that starts one launcher after another does not.

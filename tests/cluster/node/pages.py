@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from playwright.sync_api import Page, expect, sync_playwright
 
 from tests.support.machine import need_chromium
-from tests.support.patience import PATIENCE_SECONDS
+from tests.support.patience import PATIENCE_SECONDS, until
 
 
 @contextmanager
@@ -40,10 +40,15 @@ def submit_plain(page: Page, command: str, *, queue: str) -> int:
     page.goto("/jobs/new")
     page.fill("#id_command", command)
     page.select_option("#id_framework", "plain")
+    expect(page.locator("#per-node-label")).to_have_text(
+        "Devices per node"
+    )  # its fields are there, and nothing moves any more
     page.locator("label").filter(has=page.locator("#code-none")).click()  # its circle is drawn by the label
+    expect(page.locator("#code-none")).to_be_checked()
     page.select_option("#id_queue", label=page.locator("#id_queue option", has_text=queue).first.inner_text())
     page.fill("#id_nodes", "2")
     page.fill("#id_nproc_per_node", "1")
     page.get_by_role("button", name="Submit", exact=True).click()
-    page.wait_for_url(re.compile(r"/jobs/[0-9]+$"))
+    form = page.locator("#submit-form")
+    until(lambda: re.search(r"/jobs/[0-9]+$", page.url), lambda: f"the form says: {form.inner_text()}")
     return int(page.url.rsplit("/", 1)[1])
