@@ -27,6 +27,7 @@ from muster.jobs.reading import Reading
 from muster.teams.clusters import Clusters
 from muster.teams.nodes import Nodes
 from muster.teams.operations import Teams
+from muster.teams.quotas import Quotas
 from muster.teams.secrets import TeamSecrets
 from muster.teams.volumes import Volumes
 from muster.teams.webhooks import Webhooks
@@ -37,7 +38,7 @@ A = TypeVar("A", bound="AsyncClient")
 C = TypeVar("C", bound="Client")
 
 
-class Core(Sending, Logs, Reading, Teams, Webhooks, TeamSecrets, Volumes, Nodes, Clusters):
+class Core(Sending, Logs, Reading, Teams, Webhooks, TeamSecrets, Volumes, Nodes, Clusters, Quotas):
     """All operations, over a port."""
 
     async def close(self) -> None:
@@ -161,6 +162,12 @@ class Client:
     allow_object = blocking(Core.allow_object)
     forbid_object = blocking(Core.forbid_object)
     set_ceiling = blocking(Core.set_ceiling)
+    flavors = blocking(Core.flavors)
+    make_flavor = blocking(Core.make_flavor)
+    cohorts = blocking(Core.cohorts)
+    set_cohort = blocking(Core.set_cohort)
+    quotas = blocking(Core.quotas)
+    set_quota = blocking(Core.set_quota)
 
     clusters = blocking(Core.clusters)
     cluster = blocking(Core.cluster)

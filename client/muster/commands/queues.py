@@ -18,6 +18,29 @@ POLICIES = ("strict", "backfill", "best_effort")
 HEADERS = ("QUEUE", "TEAM", "CLUSTER", "RESOURCE", "USED", "FREE", "GPUS/NODE", "STATE")
 
 
+def limit(_ctx: click.Context, _param: click.Parameter, value: str | None) -> int | str | None:
+    """Read a limit: a whole number, or `all` for none."""
+    if value is None or value == "all":
+        return value
+    if not (value.isascii() and value.isdecimal()):
+        raise click.BadParameter(f"{value!r} is no whole number; write all for no limit")
+    return int(value)
+
+
+def renamed(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a queue by the API's names, with those that are to be null."""
+    found, nulls = dict(fields), []
+    borrow = found.pop("borrow", None)
+    if borrow == "all":
+        nulls.append("borrowing_limit")
+    elif borrow is not None:
+        found["borrowing_limit"] = borrow
+    if found.get("flavor") == "none":
+        nulls.append("flavor")
+        del found["flavor"]
+    return {**found, **({"to_null": nulls} if nulls else {})}
+
+
 @click.group(invoke_without_command=True)
 @reading
 @click.pass_context
@@ -50,6 +73,11 @@ def show(*, queue: str, output: Output) -> None:
 @click.option("--gpus-per-node", metavar="N", type=click.IntRange(min=0), help="GPUs per machine.")
 @click.option("--open/--close", "is_open", default=None, help="Whether the queue accepts jobs.")
 @click.option("--policy", type=click.Choice(POLICIES), help="Whether a job may start before one that does not fit yet.")
+@click.option("--flavor", metavar="NAME", help="Flavor that it takes from its team's quota, or none.")
+@click.option("--borrow", metavar="N", callback=limit, help="How much beyond its slots it may take: a number, or all.")
+@click.option(
+    "--preempt/--no-preempt", "preempts", default=None, help="Whether a higher priority takes a lower one's place."
+)
 @click.option("--description", metavar="TEXT", help="Description of the queue.")
 @click.option(
     "--default",
@@ -67,7 +95,10 @@ def show(*, queue: str, output: Output) -> None:
 def set_queue(*, queue: str, output: Output, defaults: dict[str, Any], file: str | None, **fields: Any) -> None:
     """Change a queue (administrators of its team only)."""
     if not defaults and file is None and all(value is None for name, value in fields.items() if name != "reason"):
-        words = "--slots, --gpus-per-node, --open, --close, --policy, --description, --default or --from-file"
+        words = (
+            "--slots, --gpus-per-node, --open, --close, --policy, --flavor, --borrow, --preempt, --no-preempt, "
+            "--description, --default or --from-file"
+        )
         raise click.UsageError(f"nothing to change: give {words}")
     with open_client() as client:
         if file is not None:
@@ -75,7 +106,7 @@ def set_queue(*, queue: str, output: Output, defaults: dict[str, Any], file: str
         if defaults:
             before = fields["defaults"] if "defaults" in fields else client.queue(queue).defaults
             fields["defaults"] = {**before, **defaults}
-        found = client.set_queue(queue, **fields)
+        found = client.set_queue(queue, **renamed(fields))
     output.item(found, ident=found.name, lines=lambda: _about(found))
 
 
@@ -187,13 +218,21 @@ def _about(queue: Queue) -> list[str]:
         "used": f"{queue.used} of {queue.nominal}",
         "per node": f"{queue.gpus_per_node} GPUs" if queue.gpus_per_node else "",
         "state": "open" if queue.is_open else "closed",
-        "order": queue.policy.replace("_", " "),
+        "order": queue.policy.replace("_", " ") + (", higher priorities preempt" if queue.preempts else ""),
+        "flavor": queue.flavor or "",
+        "borrows": _borrows(queue),
         "defaults": ", ".join(f"{name}={value}" for name, value in sorted(queue.defaults.items())),
         "template": f"version {queue.version}, {', '.join(sorted(queue.template))}" if queue.template else "",
         "checked": _check(queue),
         "notice": queue.notice,
     }
     return [f"{name:<9} {printable(text)}" for name, text in facts.items() if text]
+
+
+def _borrows(queue: Queue) -> str:
+    if queue.flavor is None or queue.borrowing_limit == 0:
+        return ""
+    return "as much as its team may" if queue.borrowing_limit is None else f"at most {queue.borrowing_limit}"
 
 
 def _check(queue: Queue) -> str:

@@ -247,6 +247,8 @@ class Queue(Model):
     gpus_per_node: int = 0
     is_open: bool = True
     policy: str = "strict"
+    flavor: str | None = None  # that it takes from its team's quota
+    preempts: bool = False  # its jobs take the place of those of a lower priority
     description: str = ""
     notice: str = ""  # what a user should know about the quota now
     defaults: Mapping[str, Any] = mapping()  # fields that its jobs have unless they say otherwise
@@ -255,6 +257,12 @@ class Queue(Model):
     check_state: str = ""  # whether its cluster would take such a pod: valid, invalid or not_checked
     check_words: str = ""
     raw: Json = unchanged()
+
+    @property
+    def borrowing_limit(self) -> int | None:
+        """How much beyond its own it may take; None: no limit. A server that does not say it lets it take nothing."""
+        found = self.raw.get("borrowing_limit", 0)
+        return None if found is None else int(found)
 
 
 @dataclass(frozen=True)

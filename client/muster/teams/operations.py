@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from muster.errors import NotFound
@@ -128,10 +128,13 @@ class Teams(Session):
         """
         return await self._send(Call("POST", "/queues", Queue.parse, json={"name": name, **given(**fields)}))
 
-    async def set_queue(self, /, name: str, **fields: Any) -> Queue:
-        """Change a quota or whether the queue is open, as an administrator of its team."""
-        path = place("queues", name)
-        call = Call("PATCH", path, Queue.parse, json=given(**fields), is_repeatable=True, missing=_no_queue(name))
+    async def set_queue(self, /, name: str, *, to_null: Sequence[str] = (), **fields: Any) -> Queue:
+        """Change a quota or whether the queue is open, as an administrator of its team.
+
+        `to_null`: fields to set to null, such as borrowing_limit for no limit.
+        """
+        path, body = place("queues", name), {**given(**fields), **dict.fromkeys(to_null)}
+        call = Call("PATCH", path, Queue.parse, json=body, is_repeatable=True, missing=_no_queue(name))
         return await self._send(call)
 
     async def queue_versions(self, name: str) -> list[QueueVersion]:

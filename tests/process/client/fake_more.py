@@ -21,6 +21,9 @@ class More:
         self.tokens = [token(1, "laptop", prefix="mst_se"), token(2, "ci", scope="read", team="vision")]
         self.teams = {"vision": {"ada": "admin", "bob": "viewer"}, "nlp": {"ada": "member"}}
         self.accounts = {"vision": {"vision-bot": "member"}}
+        self.flavors: list[dict[str, Any]] = []
+        self.cohorts: list[dict[str, Any]] = []
+        self.quotas: dict[str, dict[str, Any]] = {}
         self.webhooks = {"chat": webhook("chat")}
         self.has_streams = True
         self.audit = [audit_entry(number) for number in (3, 2, 1)]
@@ -110,6 +113,8 @@ class More:
             return _results(
                 [{"resource": "gpu", "slots": None, "quota": 24}, {"resource": "cpu", "slots": 16, "quota": 16}]
             )
+        if part == "quotas":
+            return _results(list(self.quotas.values()))
         people = self.teams[name] if part == "members" else self.accounts.get(name, {})
         return _results([member(*one) for one in people.items()]) if part else (200, self._team(name), {})
 
@@ -126,6 +131,9 @@ class More:
     def put_teams(self, seen: dict[str, Any], name: str, part: str, user: str) -> Answer:
         if part == "ceilings":
             return 200, {"resource": user, "slots": json.loads(seen["body"])["slots"], "quota": 8}, {}
+        if part == "quotas":
+            self.quotas[user] = {"flavor": user, **self.quotas.get(user, {}), **json.loads(seen["body"])}
+            return 200, self.quotas[user], {}
         self.teams[name][user] = json.loads(seen["body"])["role"]
         return 200, member(user, self.teams[name][user]), {}
 
@@ -134,6 +142,20 @@ class More:
             return self.webhook(seen, user)
         people = self.teams[name] if part == "members" else self.accounts[name]
         return NOTHING if people.pop(user, None) else missing()
+
+    def get_flavors(self, seen: dict[str, Any]) -> Answer:
+        return _results(self.flavors)
+
+    def put_flavors(self, seen: dict[str, Any], name: str) -> Answer:
+        self.flavors.append({"name": name, **json.loads(seen["body"])})
+        return 200, self.flavors[-1], {}
+
+    def get_cohorts(self, seen: dict[str, Any]) -> Answer:
+        return _results(self.cohorts)
+
+    def put_cohorts(self, seen: dict[str, Any], name: str) -> Answer:
+        self.cohorts.append({"name": name, **json.loads(seen["body"])})
+        return 200, self.cohorts[-1], {}
 
     def get_queues(self, seen: dict[str, Any], name: str = "") -> Answer:
         found = [one for one in self.queues if name in ("", one["name"])]

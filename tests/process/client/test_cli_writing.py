@@ -45,6 +45,16 @@ WRITES: dict[str, tuple[str, str, Any, str]] = {
     "queues set research --slots 16 --reason deadline": (
         "PATCH", "/queues/research", {"slots": 16, "reason": "deadline"}, "research",
     ),
+    "queues set research --flavor h100 --borrow 4 --preempt": (
+        "PATCH", "/queues/research", {"flavor": "h100", "borrowing_limit": 4, "preempts": True}, "h100",
+    ),
+    "queues set research --flavor none --borrow all": (
+        "PATCH", "/queues/research", {"flavor": None, "borrowing_limit": None}, "research",
+    ),
+    "quota set vision h100 --nominal 8 --borrow all --lend 4 --weight 2 --cohort none --reason nodes": (
+        "PUT", "/teams/vision/quotas/h100",
+        {"nominal": 8, "borrowing_limit": None, "lending_limit": 4, "weight": 2.0, "cohort": None, "reason": "nodes"}, "h100",
+    ),
     "queues ceiling vision gpu 64 --reason nodes": (
         "PUT", "/teams/vision/ceilings/gpu", {"slots": 64, "reason": "nodes"}, "64",
     ),

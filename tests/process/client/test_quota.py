@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 import yaml
-from muster.commands.quota_file import changes, read, written
+from muster.commands.quota_file import Known, changes, read, written
 from muster.errors import JobFileError
 from muster.jobs.models import Queue
+from muster.teams.models_quotas import Cohort, Flavor, Quota
 
 from tests.process.client.conftest import Run
 from tests.process.client.fake import FakeMuster, problem
@@ -18,17 +19,24 @@ QUEUES = [
     Queue("train", team="nlp", cluster="prod", resource="gpu", nominal=48, gpus_per_node=8, policy="backfill"),
     Queue("small", team="nlp", cluster="prod", resource="gpu", nominal=16, policy="strict", is_open=False),
 ]
-CEILINGS = {"nlp": {"gpu": 64}}
+FLAVORS = [Flavor("h100", cluster="prod", gpus_per_node=8)]
+COHORTS = [Cohort("eu")]
+QUOTAS = {"nlp": {"h100": Quota("h100", cohort="eu", nominal=64, lending_limit=16)}}
+KNOWN = Known(QUEUES, {"nlp": {"gpu": 64}}, FLAVORS, COHORTS, QUOTAS)
 
 
 def told(text: str) -> list[str]:
-    return [one.words for one in changes(read(text, source="f"), QUEUES, CEILINGS, source="f")]
+    return [one.words for one in changes(read(text, source="f"), KNOWN, source="f")]
 
 
 def test_a_file_as_it_is_exported_changes_nothing() -> None:
-    text = written(QUEUES, CEILINGS)
+    text = written(KNOWN)
     assert told(text) == []
-    assert yaml.safe_load(text)["teams"]["nlp"]["queues"]["small"] == {
+    content = yaml.safe_load(text)
+    assert content["flavors"] == {"h100": {"cluster": "prod", "resource": "gpu", "gpus_per_node": 8}}
+    assert content["cohorts"] == {"eu": {}}
+    assert content["teams"]["nlp"]["quotas"] == {"h100": {"nominal": 64, "lending_limit": 16, "cohort": "eu"}}
+    assert content["teams"]["nlp"]["queues"]["small"] == {
         "cluster": "prod", "resource": "gpu", "slots": 16, "policy": "strict", "is_open": False,
     }  # fmt: skip
 
@@ -51,17 +59,77 @@ teams:
     ]
 
 
+def test_what_is_shared_is_made_before_who_shares_it_and_taken_after() -> None:
+    text = """
+cohorts:
+  north: {above: all}
+  all: {}
+  eu: {above: all}
+flavors:
+  h200: {cluster: prod}
+teams:
+  nlp:
+    quotas:
+      h100: {nominal: 32, borrowing_limit: 8, lending_limit: null}
+      h200: {nominal: 8, cohort: eu}
+    queues:
+      train: {slots: 32, flavor: h100, borrowing_limit: null, preempts: true}
+"""
+    assert told(text) == [
+        "make flavor h200: cluster prod",
+        "cohort all",
+        "cohort north: above all",
+        "cohort eu: above none -> all",
+        "team nlp: quota of h200: nominal 8, cohort eu",
+        "team nlp: queue train: slots 48 -> 32, flavor none -> h100, borrowing_limit 0 -> none, preempts no -> yes",
+        "team nlp: quota of h100: nominal 64 -> 32, borrowing_limit none -> 8, lending_limit 16 -> none",
+    ]
+
+
+def test_what_is_shared_is_sent_as_it_is_written(run: Run, logged_in: FakeMuster, tmp_path: Path) -> None:
+    file = tmp_path / "quota.yaml"
+    quotas = {"h100": {"nominal": 8, "cohort": "all", "lending_limit": None}}
+    queues = {"research": {"flavor": "h100", "borrowing_limit": None}}
+    shared = {"flavors": {"h100": {"cluster": "local"}}, "cohorts": {"all": {}}}
+    file.write_text(yaml.safe_dump({**shared, "teams": {"vision": {"quotas": quotas, "queues": queues}}}))
+    done = run("quota", "apply", str(file))
+    assert done.exit_code == 0, done.stderr
+    sent = [(one["path"], json.loads(one["body"])) for one in logged_in.requests if one["method"] in ("PUT", "PATCH")]
+    assert sent == [
+        ("/api/v1/flavors/h100", {"cluster": "local"}),
+        ("/api/v1/cohorts/all", {"above": None}),
+        ("/api/v1/teams/vision/quotas/h100", {"nominal": 8, "cohort": "all"}),
+        ("/api/v1/queues/research", {"flavor": "h100", "borrowing_limit": None}),
+    ]
+    assert run("quota", "diff", str(file)).exit_code == 0
+    shown = run("quota", "list", "vision")
+    assert "h100" in shown.stdout and "all" in shown.stdout
+
+
+def test_a_server_without_flavors_has_the_rest(
+    run: Run, logged_in: FakeMuster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logged_in, "get_flavors", lambda seen: problem(404, "Not found", "no such page"))
+    exported = run("quota", "export")
+    assert exported.exit_code == 0 and "research" in yaml.safe_load(exported.stdout)["teams"]["vision"]["queues"]
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         ("teams: [nlp]", "teams must map names to values"),
-        ("teams: {nlp: {queue: {}}}", "teams.nlp.queue is not known; known are ceilings, queues"),
+        ("teams: {nlp: {queue: {}}}", "teams.nlp.queue is not known; known are ceilings, quotas, queues"),
         ("teams: {nlp: {queues: {train: {slot: 1}}}}", "teams.nlp.queues.train.slot is not known; known are cluster"),
         ("teams: {nlp: {ceilings: {gpu: 64GB}}}", "teams.nlp.ceilings.gpu is '64GB'; write a whole number, or null for none"),
         ("teams: {nlp: {ceilings: {gpu: true}}}", "write a whole number"),
         ("teams: {nlp: {queues: {new: {slots: 1}}}}", "teams.nlp.queues.new is no queue yet; to make it, give cluster"),
         ("teams: {vision: {queues: {train: {slots: 1}}}}", "is a queue of team nlp; a queue cannot be given to another team"),
         ("teams: {nlp: {queues: {train: {cluster: other}}}}", "train.cluster is 'other', and 'prod' of the queue that is there"),
+        ("flavors: {h100: {cluster: other}}", "flavors.h100.cluster is 'other', and 'prod' of the flavor that is there"),
+        ("flavors: {new: {resource: gpu}}", "flavors.new is no flavor yet; to make it, give cluster"),
+        ("cohorts: {eu: {parent: x}}", "cohorts.eu.parent is not known; known are above"),
+        ("teams: {nlp: {quotas: {new: {weight: 2}}}}", "teams.nlp.quotas.new is no quota yet; to make it, give nominal"),
+        ("teams: {nlp: {quotas: {h100: {nominal: 512GB}}}}", "nominal is '512GB'; write a whole number"),
         ("teams: {nlp: [", "is not valid YAML in line 1"),
         ("", "teams must map names to values"),
     ],

@@ -1,0 +1,46 @@
+"""What the server sends about flavors, cohorts and the quotas of teams."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from muster.http.model import Json, Model, unchanged
+
+
+@dataclass(frozen=True)
+class Flavor(Model):
+    """One kind of devices of one cluster."""
+
+    name: str
+    cluster: str = ""
+    resource: str = "gpu"
+    gpus_per_node: int = 0
+    raw: Json = unchanged()
+
+
+@dataclass(frozen=True)
+class Cohort(Model):
+    """Teams that lend each other what they do not use; `above`: the cohort that it is part of."""
+
+    name: str
+    above: str | None = None
+    raw: Json = unchanged()
+
+
+@dataclass(frozen=True)
+class Quota(Model):
+    """How much of a flavor a team has, and its use now, in devices; a limit of None is none."""
+
+    flavor: str
+    cohort: str | None = None
+    nominal: int = 0
+    borrowing_limit: int | None = None
+    lending_limit: int | None = None
+    weight: float = 1.0
+    version: int = 0
+    used: int = 0
+    borrowed: int = 0
+    lent: int = 0
+    waiting: int = 0
+    waiting_jobs: int = 0
+    raw: Json = unchanged()

@@ -1,0 +1,46 @@
+"""Operations on flavors, cohorts and the quotas of teams."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from muster.http.call import Call, page, place
+from muster.http.session import Session
+from muster.teams.models_quotas import Cohort, Flavor, Quota
+
+
+class Quotas(Session):
+    async def flavors(self) -> list[Flavor]:
+        """Return the kinds of devices that quotas are counted in."""
+        return await self._whole(page("/flavors", parse=Flavor.parse))
+
+    async def make_flavor(self, /, name: str, **fields: Any) -> Flavor:
+        """Make a flavor, as a platform administrator: cluster, resource, gpus_per_node. Raises Conflict."""
+        return await self._send(
+            Call("PUT", place("flavors", name), Flavor.parse, json=dict(fields), is_repeatable=True)
+        )
+
+    async def cohorts(self) -> list[Cohort]:
+        """Return the groups of teams that lend each other quota."""
+        return await self._whole(page("/cohorts", parse=Cohort.parse))
+
+    async def set_cohort(self, name: str, *, above: str | None = None) -> Cohort:
+        """Make a cohort, or move it, as a platform administrator."""
+        call = Call("PUT", place("cohorts", name), Cohort.parse, json={"above": above}, is_repeatable=True)
+        return await self._send(call)
+
+    async def quotas(self, team: str) -> list[Quota]:
+        """Return what a team has of each flavor, and what it uses, borrows and lends of it. Raises NotFound."""
+        missing = f"no team {team} that you may see: `muster teams` lists them"
+        return await self._whole(page(place("teams", team, "quotas"), parse=Quota.parse, missing=missing))
+
+    async def set_quota(self, team: str, flavor: str, fields: Mapping[str, Any]) -> Quota:
+        """Set a team's quota, as a platform administrator; fields that are left out stay as they are.
+
+        `fields`: nominal, borrowing_limit and lending_limit (None: no limit), weight, cohort (None: none), reason, and
+        version: the one that was seen. Raises NotFound, and Conflict where it has changed since.
+        """
+        missing = f"no team {team} that you may see: `muster teams` lists them"
+        path = place("teams", team, "quotas", flavor)
+        return await self._send(Call("PUT", path, Quota.parse, json=dict(fields), is_repeatable=True, missing=missing))
