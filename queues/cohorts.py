@@ -142,7 +142,7 @@ def set_quota(
         row.save()
         old = {name: before[name] for name in changed if name in before}
         new = {name: after[name] for name in changed} | ({"reason": reason} if reason else {})
-        audit.record(AuditAction.QUOTA_CHANGED, by=by, on=row, team=team, before=old, after={"flavor": flavor, **new})
+        audit.record(AuditAction.QUOTA_CHANGED, by=by, on=team, team=team, before=old, after={"flavor": flavor, **new})
         doorbell.poke("jobs.schedule")
     return row
 
@@ -154,7 +154,7 @@ def remove_quota(*, by: User | None, team: Team, flavor: str) -> None:
     if row is None:
         raise InvalidInput(Problem("flavor", flavor, f"is none that team {team.name} has a quota of"))
     with transaction.atomic():
-        audit.record(AuditAction.QUOTA_REMOVED, by=by, on=row, team=team, before={"flavor": flavor, **described(row)})
+        audit.record(AuditAction.QUOTA_REMOVED, by=by, on=team, team=team, before={"flavor": flavor, **described(row)})
         row.delete()
         doorbell.poke("jobs.schedule")
 

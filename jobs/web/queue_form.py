@@ -19,10 +19,11 @@ from accounts.permissions import Act, is_platform_admin, may, require
 from common.errors import Conflict, InvalidInput, NotAllowed, Problem
 from jobs.models import Job, in_order
 from jobs.scheduling import waiting
+from jobs.scheduling.quota_use import QuotaUse, use_of
 from jobs.scheduling.usage import consequences, over_quota_warning, with_use
 from queues import clusters, services
 from queues.admission import Policy
-from queues.models import Resource
+from queues.models import Resource, TeamQuota
 from queues.readable import readable_queues
 
 from .responses import Context, HtmxRequest, answer, target_id, whole
@@ -43,6 +44,8 @@ class QueueForm(forms.Form):
     description = forms.CharField(required=False, max_length=200)
     is_open = forms.BooleanField(required=False)
     policy = forms.ChoiceField(choices=POLICIES, required=False)  # without one it stays as it is
+    preempts = forms.BooleanField(required=False)
+    borrowing_limit = forms.IntegerField(required=False)
     reason = forms.CharField(required=False, max_length=200)
 
     def take(self, error: InvalidInput) -> None:
@@ -133,7 +136,10 @@ def _would_do(queue: Any, form: QueueForm) -> Context:
 
 def _change(request: HtmxRequest, queue: Any, form: QueueForm) -> bool:
     try:
-        row = services.change(queue=queue, by=request.user, **_given(form))
+        values = _given(form)
+        if queue.flavor_id is None:
+            del values["borrowing_limit"]  # the form has no field for it
+        row = services.change(queue=queue, by=request.user, **values)
     except InvalidInput as error:
         form.take(error)
         return False
@@ -150,7 +156,7 @@ def _given(form: QueueForm) -> dict[str, Any]:
 
 def _made(request: HtmxRequest, form: NewQueueForm) -> bool:
     try:
-        asked = {name: value for name, value in _given(form).items() if name != "reason"}
+        asked = {name: value for name, value in _given(form).items() if name not in ("reason", "borrowing_limit")}
         row = services.make(by=request.user, **asked)
     except InvalidInput as error:
         form.take(error)
@@ -163,6 +169,14 @@ def _made(request: HtmxRequest, form: NewQueueForm) -> bool:
             messages.success(request, f"Queue {row.name} was created.")
         return True
     return False
+
+
+def _quota(queue: Any) -> QuotaUse | None:
+    """Return what the queue's team has of its flavor, and uses, borrows and lends of it."""
+    rows = TeamQuota.objects.filter(team=queue.team_id, flavor=queue.flavor_id).select_related(
+        "team", "flavor", "cohort"
+    )
+    return next(iter(use_of(rows)), None) if queue.flavor_id else None
 
 
 def _new_page(request: HtmxRequest, form: NewQueueForm, status: int = 200) -> HttpResponse:
@@ -179,6 +193,7 @@ def _page(
     context = {
         "queue": queue,
         "form": form,
+        "quota": _quota(queue),
         "may_submit": may(request.user, Act.SUBMIT, queue.team),
         "waiting": [(job, why.get(job.pk)) for job in rows],
         "waiting_count": Job.objects.waiting().filter(queue=queue).count(),

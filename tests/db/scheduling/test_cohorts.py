@@ -76,7 +76,7 @@ def test_a_team_borrows_and_gives_back_and_the_victim_waits_with_its_place_kept(
 
 
 def test_who_came_no_further_since_it_was_preempted_is_spared_until_it_saved_something(lab, other):
-    own, borrowed = running(other, 8), running(other, 8)
+    own, borrowed = running(other, 8, priority=1), running(other, 8)
     Attempt.objects.filter(job=borrowed).update(
         reason=StopReason.PREEMPTED, outcome=Phase.QUEUED, ended_at=timezone.now()
     )
@@ -224,7 +224,7 @@ def test_a_scheduler_of_the_release_before_and_this_one_exclude_each_other(lab, 
 
 def test_preempted_by_the_memory_cluster_it_goes_on_in_another_attempt(lab, other):
     assert isinstance(lab.cluster, MemoryCluster)
-    running(other, 8)
+    running(other, 8, priority=1)
     borrowed = running(other, 8)
     mine = lab.submit(nodes=4, nproc_per_node=2)
     schedule()

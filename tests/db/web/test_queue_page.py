@@ -4,6 +4,7 @@ import re
 
 from jobs.scheduling.scheduler import schedule
 from jobs.web.queues import usages
+from queues import cohorts, services
 from queues.models import Queue
 from tests.support import seed
 
@@ -69,3 +70,22 @@ def test_only_who_may_submit_is_offered_to(as_, people, owner, queue):
     assert "Submit one" in owner.get(f"/queues/{queue.name}").text
     page = as_(people.viewer).get(f"/queues/{queue.name}").text
     assert "No job holds any of it." in page and "Submit one" not in page
+
+
+def test_what_the_team_shares_is_shown_and_what_the_queue_may_borrow_is_set(as_, people, lab):
+    page = f"/queues/{lab.queue.name}"
+    assert "Shared quota" not in as_(people.admin).get(page).text
+    cohorts.make_flavor(by=None, name="slots", cluster=lab.queue.cluster, resource="cpu")
+    cohorts.set_cohort(by=None, name="research")
+    cohorts.set_quota(by=None, team=lab.queue.team, flavor="slots", nominal=12, cohort="research", lending_limit=4)
+    services.change(queue=lab.queue, by=None, flavor="slots")
+    lab.running(nodes=2, nproc_per_node=2)
+    shown = as_(people.admin).get(page).text
+    assert "Shared quota of slots" in shown and "cohort research" in shown and "muster quota set nlp slots" in shown
+    sent = {"slots": 8, "gpus_per_node": 0, "is_open": "on", "description": "", "policy": "strict", "preempts": "on"}
+    saved = as_(people.admin).post(page, {**sent, "borrowing_limit": ""})
+    assert saved.status_code == 302, saved.text
+    lab.queue.refresh_from_db()
+    assert (lab.queue.preempts, lab.queue.borrowing_limit) == (True, None)
+    refused = as_(people.admin).post(page, {**sent, "slots": 13, "borrowing_limit": "4"})
+    assert refused.status_code == 422 and "at most 12 here" in refused.text
