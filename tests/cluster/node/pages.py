@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from playwright.sync_api import Page, expect, sync_playwright
 
 from tests.support.machine import need_chromium
-from tests.support.patience import PATIENCE_SECONDS, until
+from tests.support.patience import PATIENCE_SECONDS
 
 
 @contextmanager
@@ -49,6 +49,5 @@ def submit_plain(page: Page, command: str, *, queue: str) -> int:
     page.fill("#id_nodes", "2")
     page.fill("#id_nproc_per_node", "1")
     page.get_by_role("button", name="Submit", exact=True).click()
-    form = page.locator("#submit-form")
-    until(lambda: re.search(r"/jobs/[0-9]+$", page.url), lambda: f"the form says: {form.inner_text()}")
+    expect(page).to_have_url(re.compile(r"/jobs/[0-9]+$"), timeout=300_000)
     return int(page.url.rsplit("/", 1)[1])
