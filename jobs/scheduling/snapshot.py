@@ -92,7 +92,11 @@ def waiting(shared: Sharing) -> list[Job]:
     """Return the waiting jobs that are considered, in the order of each queue."""
     tree = Tree(shared.nodes, {})
     found: list[Job] = []
+    some = Job.objects.waiting().filter(queue__in=[queue.pk for queue in shared.queues]).order_by()
+    busy = set(some.values_list("queue_id", flat=True).distinct()) if len(shared.queues) > 1 else None
     for queue in shared.queues:
+        if busy is not None and queue.pk not in busy:
+            continue
         most = tree.most(queue.name) if shared.nodes else queue.nominal
         everybody = in_order(Job.objects.waiting().filter(queue=queue))
         halves = (everybody.filter(slots__lte=most), everybody.filter(slots__gt=most))

@@ -69,9 +69,7 @@ class _Group:
     planned: Tree
     holding: dict[str, list[Holding]] = field(default_factory=dict)
     kept: dict[str, int] = field(default_factory=dict)
-    firmly: set[str] = field(
-        default_factory=set
-    )  # queues whose own jobs must leave it, too: others were preempted for it
+    firmly: set[str] = field(default_factory=set)  # queues whose own jobs must leave it too: others went for it
     taken: dict[str, int] = field(default_factory=dict)  # names of jobs that were admitted in this round
     admitted: int = 0  # slots of these jobs
     new: set[int] = field(default_factory=set)  # they are not preempted before the next round
@@ -212,9 +210,9 @@ class Round:
             at = line.reserved.at if line.reserved else None
             code = Code.BEHIND if at is None else Code.RESERVED_FOR  # nobody knows when the first one starts
             return Wait(job.job, Reason(code, queue.name, job.asked, ahead=len(ahead), job=ahead[0], at=at))
-        return self._after_first(job) or Admit(job.job)
+        return self._after_first(job, is_head=is_head) or Admit(job.job)
 
-    def _after_first(self, job: Pending) -> Wait | None:
+    def _after_first(self, job: Pending, *, is_head: bool) -> Wait | None:
         """Let nobody borrow what the first job of another queue waits to borrow, unless that cannot delay it."""
         group = self._groups[job.queue]
         first = group.first
@@ -223,7 +221,7 @@ class Round:
         if preempt.borrows(job, group.planned) < preempt.borrows(first.job, group.planned):
             return None
         at = first.reserved.at if first.reserved else None
-        return Wait(job.job, Reason(Code.RESERVED_FOR, job.queue, job.asked, job=first.job.job, at=at), is_head=True)
+        return Wait(job.job, Reason(Code.RESERVED_FOR, job.queue, job.asked, job=first.job.job, at=at), is_head=is_head)
 
     def _reserve(self, job: Pending, line: _Line) -> None:
         """Find when the head of a queue can start at the latest."""
@@ -302,7 +300,7 @@ class Round:
         return machine and replace(machine, used=max(0, machine.used + more), free=max(0, machine.free - more))
 
     def _turn(self, job: Pending) -> _Turn:
-        """Return the place of a queue's next job among those of the others; it only grows while a round goes on."""
+        """Return the place of a queue's next job among those of the others."""
         priority, submitted, number = job.order
         group = self._groups[job.queue]
         # An obstacle is not the others' use: it holds up nobody, and those behind it in its queue may come before others.

@@ -132,6 +132,16 @@ def test_small_jobs_that_borrow_do_not_keep_a_large_one_waiting():
     assert outcome(found)[0] == [2], "it is gone before the large one can start"
 
 
+def test_a_job_that_must_not_delay_another_team_is_not_the_head_of_its_queue_for_that():
+    nodes = [*TWO, *team("c", 2)]
+    holding = {"a": [held(101, 8)], "b": [held(102, 7, ends_by=NOW + 60)], "c": [held(103, 2)]}
+    waiting = [job(1, 8), job(2, 7, "c"), job(3, 1, "c")]
+    found = decide(queues(nodes, holding, policy=BACKFILL), waiting, nodes=nodes, now=NOW)
+    assert [(one.why.code, one.is_head) for one in found if isinstance(one, Wait)] == [
+        (Code.WAITING_FOR_QUOTA, True), (Code.WAITING_FOR_QUOTA, True), (Code.RESERVED_FOR, False),
+    ]  # fmt: skip
+
+
 def test_reasons_say_what_may_be_borrowed_what_is_lent_and_who_gives_back():
     holding = {"b": [held(101, 6), held(102, 6, is_spared=True)]}
     (beyond,) = decide(queues(TWO, holding), [job(1, 12)], nodes=TWO, now=NOW)
