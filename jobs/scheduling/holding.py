@@ -18,7 +18,7 @@ from queues.trees import Sharing
 
 SLACK_SECONDS = 60.0  # beyond deadline and grace: until a cluster has removed the pods
 RECENT = 200  # ended jobs of the queue, or of those that share quota with it
-FAIR_SHARE = timedelta(hours=1)  # a job that writes no checkpoints has come further once it ran for so long
+FURTHER_AFTER = timedelta(hours=1)  # a job that writes no checkpoints has come further once it ran for so long
 # Of a job's own estimate: its steps become slower or quicker, and something follows the last one.
 EARLY, LATE = 0.8, 1.3
 _NUMBERED = re.compile(r"[-_.]?[0-9]+\Z")
@@ -58,10 +58,10 @@ def by_queue(shared: Sharing) -> dict[int, tuple[Holding, ...]]:
 
 
 def grouped(held: Iterable[tuple[int, Holding]]) -> dict[int, tuple[Holding, ...]]:
-    found: dict[int, tuple[Holding, ...]] = {}
+    found: dict[int, list[Holding]] = {}
     for queue, one in held:
-        found[queue] = (*found.get(queue, ()), one)
-    return found
+        found.setdefault(queue, []).append(one)
+    return {queue: tuple(ones) for queue, ones in found.items()}
 
 
 def holding(jobs: Sequence[Job], shared: Sharing) -> list[tuple[int, Holding]]:
@@ -113,7 +113,7 @@ def _came_further(job: Job, saved: datetime | None, now: datetime) -> bool:
     began = job.running_at
     if began is None:
         return False
-    return (saved is not None and saved > began) or now - began > FAIR_SHARE
+    return (saved is not None and saved > began) or now - began > FURTHER_AFTER
 
 
 def foreseen(
@@ -125,10 +125,10 @@ def foreseen(
     for job, (queue, one) in zip(jobs, holding(jobs, shared), strict=True):
         step = known.get(job.pk)
         grace = float(job.job_spec.grace_seconds)
-        if step is not None and step.seconds_left is not None:
-            remaining: Range | None = Range(EARLY * step.seconds_left, LATE * step.seconds_left + grace)
-        elif one.is_leaving:
-            remaining = Range(0.0, grace + SLACK_SECONDS)
+        if one.is_leaving:
+            remaining: Range | None = Range(0.0, grace + SLACK_SECONDS)
+        elif step is not None and step.seconds_left is not None:
+            remaining = Range(EARLY * step.seconds_left, LATE * step.seconds_left + grace)
         else:
             elapsed = (now - (job.admitted_at or job.phase_since)).total_seconds()
             remaining = like(job, ended, elapsed=elapsed) or _until(one.ends_by, now)

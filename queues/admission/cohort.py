@@ -32,6 +32,7 @@ class Tree:
         """`used`: by the jobs of each leaf."""
         self.nodes = {node.name: node for node in nodes}
         self._paths: dict[str, list[str]] = {}
+        self._most: dict[str, int] = {}
         self.total, self.kept = self._totals()
         self.used = dict.fromkeys(self.nodes, 0)
         for leaf, amount in used.items():
@@ -52,7 +53,9 @@ class Tree:
 
     def most(self, leaf: str) -> int:
         """Return how much a leaf may use when nobody else uses anything."""
-        return self._available(leaf, {})
+        if leaf not in self._most:
+            self._most[leaf] = self._available(leaf, {})
+        return self._most[leaf]
 
     def is_borrowing(self, name: str) -> bool:
         return self.used[name] > self.total[name]

@@ -106,6 +106,10 @@ class Round:
         lines: dict[str, list[Pending]] = {}
         for job in sorted(pending, key=lambda one: one.order, reverse=True):
             lines.setdefault(job.queue, []).append(job)
+        if len(lines) == 1:
+            (only,) = lines.values()
+            yield from reversed(only)
+            return
         heap = [(self._turn(line[-1]), name) for name, line in lines.items()]
         heapq.heapify(heap)
         while heap:
@@ -177,9 +181,12 @@ class Round:
     def available(self, queue: str) -> int:
         """Return how much more a queue may take now, beside what is kept for the heads of others."""
         group = self._groups[queue]
+        found = group.real.available(queue)
         kept = 0 if queue in group.firmly else group.kept.get(queue, 0)
+        if not kept:
+            return min(found, group.planned.available(queue))
         group.planned.use(queue, -kept)
-        found = min(group.real.available(queue), group.planned.available(queue))
+        found = min(found, group.planned.available(queue))
         group.planned.use(queue, kept)
         return found
 
@@ -192,9 +199,10 @@ class Round:
             return Reason(Code.EXCEEDS_MAXIMUM, queue.name, job.asked, quota=queue.nominal, most=self._most(queue))
         if queue.machine and job.amount > queue.machine.slots:
             return Reason(Code.MACHINE_TOO_SMALL, queue.name, job.asked, slots=queue.machine.slots)
-        taken = {**queue.taken, **group.taken}
-        for name in sorted(job.names & taken.keys()):
-            return Reason(Code.NAME_IN_USE, queue.name, job=taken[name], name=name)
+        for name in sorted(job.names):
+            for taken in (queue.taken, group.taken):
+                if name in taken:
+                    return Reason(Code.NAME_IN_USE, queue.name, job=taken[name], name=name)
         return None
 
     def _decide(self, job: Pending, line: _Line) -> Decision:
