@@ -46,11 +46,11 @@ def make(
         raise InvalidInput(*problems)
     queue = Queue(name=name, team=owner, cluster=cluster, resource=resource)
     _assign(queue, values)
-    if problem := cohorts.queue_problem(queue, queue.flavor):
-        raise InvalidInput(problem)
     try:
         with transaction.atomic():
             _lock(owner)
+            if problem := cohorts.queue_problem(queue, queue.flavor):
+                raise InvalidInput(problem)
             ceiling = _ceiling(owner, resource)
             queue.save(force_insert=True)
             audit.record(AuditAction.QUEUE_MADE, by=by, on=queue, team=owner, after=described(queue))
@@ -92,6 +92,9 @@ def change(
         changed = [name for name in after if after[name] != before[name]]
         if not changed:
             return row
+        if "flavor" in changed and by is not None and not is_platform_admin(by):
+            words = "is set by platform administrators: it decides which quota the queue takes from; ask one of them"
+            raise InvalidInput(Problem("flavor", after["flavor"], words))
         if {"slots", "flavor", "gpus_per_node"} & set(changed) and (problem := cohorts.queue_problem(row, row.flavor)):
             raise InvalidInput(problem)
         ceiling = _ceiling(row.team, row.resource)

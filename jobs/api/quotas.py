@@ -13,6 +13,7 @@ from common.http.rest import listed
 from jobs.scheduling.quota_use import use_of
 from queues import cohorts
 from queues.models import Cohort, Flavor, Resource, TeamQuota
+from queues.readable import readable_clusters
 
 from .params import sent, user_of
 
@@ -33,7 +34,9 @@ class FlavorFields(serializers.Serializer[Any]):
 class FlavorsView(APIView):
     @extend_schema(operation_id="flavors_list", responses=listed(FlavorSerializer))
     def get(self, request: Request) -> Response:
-        return Response({"results": FlavorSerializer(Flavor.objects.all(), many=True).data, "next": None})
+        clusters = readable_clusters(user_of(request))
+        rows = Flavor.objects.all() if clusters is None else Flavor.objects.filter(cluster__in=clusters)
+        return Response({"results": FlavorSerializer(rows, many=True).data, "next": None})
 
 
 class FlavorView(APIView):

@@ -67,7 +67,11 @@ def grouped(held: Iterable[tuple[int, Holding]]) -> dict[int, tuple[Holding, ...
 def holding(jobs: Sequence[Job], shared: Sharing) -> list[tuple[int, Holding]]:
     """Return jobs that hold quota, each with the id of its queue. What preemption would cost is read where there may be any."""
     queues, now = {queue.pk: queue for queue in shared.queues}, timezone.now()
-    may_preempt = bool(shared.nodes) or any(queue.preempts for queue in shared.queues)
+    held: dict[int, int] = {}
+    for job in jobs:
+        held[job.queue_id] = held.get(job.queue_id, 0) + job.slots
+    borrows = bool(shared.nodes) and any(held.get(queue.pk, 0) > queue.nominal for queue in shared.queues)
+    may_preempt = borrows or any(queue.preempts for queue in shared.queues)
     saved = _saved(jobs) if may_preempt else {}
     spared = _spared(jobs, saved, now) if may_preempt else frozenset()
     return [
@@ -76,13 +80,18 @@ def holding(jobs: Sequence[Job], shared: Sharing) -> list[tuple[int, Holding]]:
             Holding(
                 job.pk, {queues[job.queue_id].resource: job.slots}, ends_by(job), priority=job.priority,
                 lost=job.slots * _unsaved_seconds(job, saved.get(job.pk), now),
-                is_leaving=job.phase == Phase.STOPPING or job.preempt_requested_at is not None,
-                is_preempted=job.preempt_requested_at is not None or (job.stop_reason == StopReason.PREEMPTED and job.phase == Phase.STOPPING),
+                is_leaving=_is_stopping(job) or job.preempt_requested_at is not None,
+                is_preempted=job.preempt_requested_at is not None or (_is_stopping(job) and job.stop_reason == StopReason.PREEMPTED),
                 is_spared=job.pk in spared,
             ),
         )
         for job in jobs
     ]  # fmt: skip
+
+
+def _is_stopping(job: Job) -> bool:
+    """Whether a job gives its quota back; one that is tried again keeps it."""
+    return job.phase == Phase.STOPPING and job.stop_reason != StopReason.RETRY
 
 
 def _unsaved_seconds(job: Job, saved: datetime | None, now: datetime) -> float:

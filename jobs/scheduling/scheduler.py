@@ -95,7 +95,8 @@ def _preempt(victim: int, job: Job) -> None:
     asked = Job.objects.filter(pk=victim, preempt_requested_at=None, phase__in=sorted(HOLDS_QUOTA - {Phase.STOPPING}))
     if asked.update(preempt_requested_at=now, next_reconcile_at=now):
         row = Job.objects.only("phase", "attempt", "team_id").get(pk=victim)
-        words = f"asked to give its quota back: job {job.pk} ({job.name}) has a better right to it"
+        name = f" ({job.name})" if row.team_id == job.team_id else f" of team {job.team.name}"
+        words = f"asked to give its quota back: job {job.pk}{name} has a better right to it"
         JobEvent.objects.create(job=row, at=now, kind="note", phase=row.phase, attempt=row.attempt, message=words)
         doorbell.hint(job=victim, team=row.team_id, what="state")
         doorbell.poke("jobs.reconcile", victim)

@@ -14,7 +14,7 @@ from jobs.core.verdict import RoleView
 from jobs.models import Job, in_order
 from jobs.models.attempt import newest_namespace
 from queues import admission, namespaces
-from queues.admission import Holding, Node, Policy
+from queues.admission import Code, Holding, Node, Policy
 from queues.admission.cohort import Tree
 from queues.models import Queue
 from queues.trees import Sharing
@@ -77,6 +77,7 @@ def snapshot(
         admission.Pending(
             job.pk or 0, by_id[job.queue_id].name, {by_id[job.queue_id].resource: job.slots}, job.priority,
             job.created_at.timestamp(), names[job.pk], longest=holding.longest(job) if looks_ahead else None,
+            is_claiming=job.wait_code == Code.PREEMPTING,
         )
         for job in jobs
     ]  # fmt: skip

@@ -86,9 +86,10 @@ def _explained(seen: Snapshot, queue: Queue, holders: list[Job], now: datetime) 
     """Return what is to be said of the jobs of one queue, in order."""
     at = now.timestamp()
     decisions = admission.decide(seen.queues, seen.pending, nodes=seen.nodes, now=at)
-    starts = admission.forecast(seen.queues, seen.pending, nodes=seen.nodes, now=at)
+    starts = admission.forecast(seen.queues, seen.pending, nodes=seen.nodes, now=at, of=queue.name)
     remaining = {one.job: one.remaining for state in seen.queues for one in state.holding}
-    named = tuple(Holder(job, _moments(remaining[job.pk], now)) for job in holders[:HOLDERS])
+    theirs = [job for job in holders if job.team_id == queue.team_id]  # other teams' jobs are not for everybody to see
+    named = tuple(Holder(job, _moments(remaining[job.pk], now)) for job in theirs[:HOLDERS])
     ours = {one.job for one in seen.pending if one.queue == queue.name}
     found, position = dict[int, Waiting](), 0
     for one in decisions:

@@ -137,8 +137,8 @@ def _would_do(queue: Any, form: QueueForm) -> Context:
 def _change(request: HtmxRequest, queue: Any, form: QueueForm) -> bool:
     try:
         values = _given(form)
-        if queue.flavor_id is None:
-            del values["borrowing_limit"]  # the form has no field for it
+        if "borrowing_limit" not in request.POST:
+            del values["borrowing_limit"]  # the page had no field for it
         row = services.change(queue=queue, by=request.user, **values)
     except InvalidInput as error:
         form.take(error)

@@ -76,8 +76,11 @@ class Tree:
 
     def lent(self, leaf: str) -> int:
         """Return how much others use of what a leaf, or a node above it, does not use of its own."""
-        unused = max((self.total[name] - self.used[name] for name in self.path(leaf)[:-1]), default=0)
-        return max(0, unused - max(0, self.available(leaf)))
+        path = self.path(leaf)
+        unused = max((self.total[name] - self.used[name] for name in path[:-1]), default=0)
+        beside = (node.name for node in self.nodes.values() if node.parent in path and node.name not in path)
+        borrowed = sum(max(0, self.used[name] - self.total[name]) for name in beside)
+        return max(0, min(borrowed, unused - max(0, self.available(leaf))))
 
     def _available(self, leaf: str, used: Mapping[str, int]) -> int:
         path = self.path(leaf)

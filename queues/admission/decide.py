@@ -73,6 +73,7 @@ class _Group:
     taken: dict[str, int] = field(default_factory=dict)  # names of jobs that were admitted in this round
     admitted: int = 0  # slots of these jobs
     new: set[int] = field(default_factory=set)  # they are not preempted before the next round
+    awaited: set[int] = field(default_factory=set)  # preempted jobs that a head was already told to wait for
     first: "_First | None" = None
 
 
@@ -100,6 +101,7 @@ class Round:
             name: group for group in _groups(self.queues, {node.name: node for node in nodes}) for name in group.holding
         }
         self._lines = {name: _Line() for name in self.queues}
+        self._claiming: set[int] = set()  # jobs for which others were preempted in this round
 
     def in_turn(self, pending: Iterable[Pending]) -> Iterator[Pending]:
         """Yield the jobs in the order in which they are to be considered, each before the next is chosen."""
@@ -132,6 +134,8 @@ class Round:
         if isinstance(decision, Admit):
             self._take(job, line)
         else:
+            if decision.why.code is Code.PREEMPTING:
+                self._claiming.add(job.job)
             if decision.is_head:
                 self._reserve(job, line)
             line.ahead.append(job.job)
@@ -163,6 +167,7 @@ class Round:
             group.firmly.clear()
             group.first = None
             group.new.clear()
+            group.awaited.clear()
 
     def release(self, job: int, queue: str) -> None:
         """Take away a job that has ended."""
@@ -211,7 +216,7 @@ class Round:
             return Wait(job.job, Reason(Code.BEHIND, queue.name, ahead=len(ahead), job=ahead[0]))
         if job.amount > self.available(queue.name):
             waits = Wait(job.job, self._lacking(job, queue, ahead=len(ahead)), is_head=is_head)
-            return self._make_room(waits, job, queue) if is_head else waits
+            return self._make_room(waits, job, queue) if is_head or self._may_reclaim(job, queue) else waits
         if (machine := self._machine(queue)) and (busy := _no_room(job, queue, machine)):
             return Wait(job.job, busy, is_head=is_head)
         if ahead and queue.policy is Policy.BACKFILL and not passes(job, line.reserved, now=self.now):
@@ -219,6 +224,12 @@ class Round:
             code = Code.BEHIND if at is None else Code.RESERVED_FOR  # nobody knows when the first one starts
             return Wait(job.job, Reason(code, queue.name, job.asked, ahead=len(ahead), job=ahead[0], at=at))
         return self._after_first(job, is_head=is_head) or Admit(job.job)
+
+    def _may_reclaim(self, job: Pending, queue: QueueState) -> bool:
+        """Whether a job that is not the first takes back what is its own: where nobody waits for those before it."""
+        group = self._groups[queue.name]
+        is_free = queue.policy is Policy.BEST_EFFORT and queue.name not in group.kept
+        return is_free and preempt.is_entitled(job, group.planned)
 
     def _after_first(self, job: Pending, *, is_head: bool) -> Wait | None:
         """Let nobody borrow what the first job of another queue waits to borrow, unless that cannot delay it."""
@@ -239,6 +250,7 @@ class Round:
             and len(self._shared(job.queue)) > 1
             and job.queue not in group.kept
             and queue.policy is not Policy.BEST_EFFORT
+            and preempt.may_hold(job, group.planned, below=False)
         )
         if not is_first and queue.policy is not Policy.BACKFILL:
             return
@@ -260,10 +272,13 @@ class Round:
                 group.planned.use(one.queue, -one.amount)
                 held = group.holding[one.queue]
                 held[held.index(one)] = replace(one, is_leaving=True, is_preempted=True)
-        if has_room or chosen or preempt.is_entitled(job, group.planned):
+        has_right = preempt.is_entitled(job, group.planned) and preempt.may_hold(job, group.planned, below=True)
+        if has_room or chosen or has_right:
             group.planned.use(queue.name, job.amount)
             group.kept[queue.name] = job.amount
-        jobs = tuple(sorted(one.job for one in chosen)) or (_asked_to_leave(group) if has_room else ())
+        lacks = sum(waits.why.needs.values()) - sum(waits.why.free.values())
+        jobs = tuple(sorted(one.job for one in chosen)) or (_awaited(group, lacks) if has_room else ())
+        group.awaited.update(jobs)
         if not jobs:
             return waits
         group.firmly.add(queue.name)
@@ -312,7 +327,8 @@ class Round:
         priority, submitted, number = job.order
         group = self._groups[job.queue]
         # An obstacle is not the others' use: it holds up nobody, and those behind it in its queue may come before others.
-        borrows = () if self.obstacle(job) else preempt.borrows(job, group.planned)
+        is_first = job.is_claiming or job.job in self._claiming or self.obstacle(job)
+        borrows = () if is_first else preempt.borrows(job, group.planned)
         return borrows, priority, group.real.share(job.queue), submitted, number
 
 
@@ -340,8 +356,13 @@ def _groups(queues: Mapping[str, QueueState], nodes: Mapping[str, Node]) -> Iter
         yield group
 
 
-def _asked_to_leave(group: _Group) -> tuple[int, ...]:
-    return tuple(sorted(one.job for held in group.holding.values() for one in held if one.is_preempted))
+def _awaited(group: _Group, lacks: int) -> tuple[int, ...]:
+    """Return the preempted jobs that a head waits for: enough of those that no other one was told to wait for."""
+    found = list[Holding]()
+    for one in sorted((one for held in group.holding.values() for one in held), key=lambda one: one.job):
+        if one.is_preempted and one.job not in group.awaited and sum(held.amount for held in found) < lacks:
+            found.append(one)
+    return tuple(one.job for one in found)
 
 
 def _no_room(job: Pending, queue: QueueState, machine: Machine) -> Reason | None:

@@ -29,13 +29,15 @@ Forecast = Range | Unknown  # a range of seconds from now
 
 
 def forecast(
-    queues: Sequence[QueueState], pending: Iterable[Pending], *, nodes: Sequence[Node] = (), now: float
+    queues: Sequence[QueueState], pending: Iterable[Pending], *, nodes: Sequence[Node] = (), now: float, of: str = ""
 ) -> dict[int, Forecast]:
     """Return when each job may start. Those that never will, as things are, or wait too far behind, are left out.
 
-    `queues`: those that share quota, with the jobs that wait in them.
+    `queues`: those that share quota, with the jobs that wait in them; `of`: the queue that is asked about, if it is one.
     """
-    waiting = sorted(pending, key=lambda one: one.order)[:MOST]
+    ordered = sorted(pending, key=lambda one: one.order)
+    own, others = ([one for one in ordered if (one.queue == of) is is_own][:MOST] for is_own in (True, False))
+    waiting = sorted([*own, *others], key=lambda one: one.order)
     early, late = (_play(queues, nodes, waiting, now=now, is_late=is_late) for is_late in (False, True))
     judge = Round(queues, nodes, now=now)
     found: dict[int, Forecast] = {}
@@ -65,7 +67,7 @@ def _play(
     state, of = Round(queues, nodes, now=now), {one.job: queue.name for queue in queues for one in queue.holding}
     left, starts, at, gone = list(waiting), dict[int, float](), now, set[int]()
     while left:
-        for job, decision in state.admits(left):
+        for job, decision in state.admits(state.in_turn(left)):
             if isinstance(decision, Admit):
                 starts[job.job], of[job.job] = at, job.queue
                 if job.expected is not None:

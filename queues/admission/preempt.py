@@ -29,6 +29,20 @@ def is_entitled(job: Pending, tree: Tree) -> bool:
     return bool(_rightful(job, tree))
 
 
+def may_hold(job: Pending, tree: Tree, *, below: bool) -> bool:
+    """Whether borrowing limits let a job take its amount; `below`: only those below the first node that has a right to it."""
+    rightful = _rightful(job, tree) if below else set()
+    tree.use(job.queue, job.amount)
+    found = True
+    for name in tree.path(job.queue)[:-1]:
+        if name in rightful:
+            break
+        limit = tree.nodes[name].borrowing_limit
+        found &= limit is None or tree.used[name] <= tree.total[name] + limit
+    tree.use(job.queue, -job.amount)
+    return found
+
+
 def _rightful(job: Pending, tree: Tree) -> set[str]:
     """Return the nodes below the root that would not borrow with a job."""
     tree.use(job.queue, job.amount)

@@ -83,6 +83,7 @@ class Pending:
     """One waiting job. `order` sorts within a queue: higher priority first, then the older one.
 
     `longest`: for how many seconds it holds its quota at most, if it has a deadline; `expected`: for how many probably.
+    `is_claiming`: jobs were preempted for it; it comes first, or what they give back would go to others.
     """
 
     job: int
@@ -93,6 +94,7 @@ class Pending:
     names: frozenset[str] = frozenset()  # that no other running job of its cluster may have
     longest: float | None = None
     expected: Range | None = None
+    is_claiming: bool = False
 
     @property
     def amount(self) -> int:

@@ -67,7 +67,7 @@ class Change:
         """First kinds, ceilings and larger quotas, then queues that give back, those that take, then smaller quotas."""
         kinds = {FLAVOR: 0, COHORT: 1, CEILING: 2, QUOTA: 3, SET: 4, MAKE: 6}
         before, after = self.fields.get("nominal" if self.kind == QUOTA else "slots", (0, 0))
-        is_more = after > (before or 0)
+        is_more = after > (before or 0) or bool(self.after.get("flavor"))
         if self.kind == QUOTA and not is_more and "nominal" in self.fields:
             return 7
         return 5 if self.kind == SET and is_more else kinds[self.kind]
@@ -79,7 +79,10 @@ def written(known: Known) -> str:
     for team in sorted({*known.ceilings, *known.quotas, *(queue.team for queue in known.queues)}):
         theirs = sorted((one for one in known.queues if one.team == team), key=lambda one: one.name)
         ceilings = dict(sorted(known.ceilings.get(team, {}).items()))
-        quotas = {name: _of(one, OF_QUOTA) for name, one in sorted(known.quotas.get(team, {}).items())}
+        quotas = {
+            name: {field: getattr(one, field) for field in OF_QUOTA}
+            for name, one in sorted(known.quotas.get(team, {}).items())
+        }
         teams[team] = {
             **({"ceilings": ceilings} if ceilings else {}),
             **({"quotas": quotas} if quotas else {}),
@@ -243,7 +246,9 @@ def _described(queue: Queue) -> dict[str, Any]:
     """Return a queue as the file has it, without what says nothing."""
     every = {"cluster": queue.cluster, "resource": queue.resource, "slots": queue.nominal}
     every |= {name: getattr(queue, name) for name in CHANGEABLE[1:]}
-    return {name: value for name, value in every.items() if name not in _LEFT_OUT or value != _EMPTY[name]}
+    kept = ("flavor", "borrowing_limit", "preempts") if "flavor" in queue.raw else ()
+    left_out = {name for name in _LEFT_OUT if name not in kept and every[name] == _EMPTY[name]}
+    return {name: value for name, value in every.items() if name not in left_out}
 
 
 def _of(one: Flavor | Cohort | Quota, names: Sequence[str]) -> dict[str, Any]:

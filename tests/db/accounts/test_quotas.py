@@ -51,16 +51,20 @@ def test_a_change_made_meanwhile_is_told(admin):
 
 
 def test_a_queue_takes_its_slots_from_its_team(api, admin, queue):
-    assert "has a quota of" in api("boss").patch("/queues/default", {"flavor": "slots"}).text
+    assert "has a quota of" in admin.patch("/queues/default", {"flavor": "slots"}).text
     admin.put(QUOTA, {"nominal": 10, "cohort": "all"})
-    set_ = api("boss").patch("/queues/default", {"flavor": "slots", "borrowing_limit": None, "preempts": True})
+    refused = api("boss").patch("/queues/default", {"flavor": "slots"})
+    assert refused.status_code == 422 and "is set by platform administrators" in refused.text
+    assert admin.patch("/queues/default", {"flavor": "slots"}).status_code == 200
+    set_ = api("boss").patch("/queues/default", {"borrowing_limit": None, "preempts": True})
     assert set_.status_code == 200, set_.text
     assert (set_.json()["flavor"], set_.json()["borrowing_limit"], set_.json()["preempts"]) == ("slots", None, True)
     beyond = admin.patch("/queues/default", {"slots": 11})
     assert beyond.status_code == 422 and "at most 10 here" in beyond.text
     low = admin.put(QUOTA, {"nominal": 7})
     assert low.status_code == 422 and "less than the 8 that queues of team nlp have of it" in low.text
-    assert api("boss").patch("/queues/default", {"flavor": None}).json()["flavor"] is None
+    assert api("boss").patch("/queues/default", {"flavor": None}).status_code == 422, "its slots would be lent twice"
+    assert admin.patch("/queues/default", {"flavor": None}).json()["flavor"] is None
     assert admin.put(QUOTA, {"nominal": 7}).status_code == 200
 
 

@@ -12,7 +12,7 @@ from common.errors import InvalidSpec
 from jobs.clusters.memory import MemoryCluster
 from jobs.core.lifecycle import Phase, StopReason
 from jobs.models import Attempt, Checkpoint, Job, JobEvent
-from jobs.scheduling import quota_use, waiting
+from jobs.scheduling import holding, quota_use, waiting
 from jobs.scheduling.quota_use import use_of
 from jobs.scheduling.scheduler import schedule, schedule_queue
 from queues import cohorts, services, trees
@@ -56,7 +56,7 @@ def test_a_team_borrows_and_gives_back_and_the_victim_waits_with_its_place_kept(
         == f"needs 8 CPU slots, which job {borrowed.pk} was asked to give back; starts when it has ended"
     )
     said = JobEvent.objects.get(job=borrowed, kind="note", message__startswith="asked to give its quota back")
-    assert f"job {mine.pk} ({mine.name}) has a better right to it" in said.message
+    assert f"job {mine.pk} of team {mine.team.name} has a better right to it" in said.message, "not its name"
     assert waiting.of_job(mine).reason.code == "preempting"
     schedule()
     assert JobEvent.objects.filter(job=borrowed, kind="note", message__startswith="asked to give").count() == 1
@@ -125,6 +125,14 @@ def test_a_higher_priority_takes_the_place_of_a_lower_one_where_the_queue_says_s
     assert high.phase == Phase.ADMITTED
 
 
+def test_a_job_that_is_tried_again_keeps_its_quota_and_one_that_is_cancelled_gives_it_back(lab, other):
+    again, gone = running(other, 8), running(other, 6)
+    Job.objects.filter(pk=again.pk).update(phase=Phase.STOPPING, stop_reason=StopReason.RETRY)
+    Job.objects.filter(pk=gone.pk).update(phase=Phase.STOPPING, stop_reason=StopReason.CANCELLED)
+    leaving = {one.job: one.is_leaving for one in holding.by_queue(trees.sharing(other.queue))[other.queue.pk]}
+    assert leaving == {again.pk: False, gone.pk: True}
+
+
 def test_what_teams_use_borrow_and_lend_is_a_sum_over_rows(lab, other):
     running(other, 8)
     running(other, 6)
@@ -163,7 +171,7 @@ def test_a_forecast_knows_the_jobs_of_the_other_team(lab, other):
     mine = lab.submit(nodes=4, nproc_per_node=1)
     found = waiting.of_job(mine)
     assert found.reason.code == "preempting", "it is within its own, so it would preempt"
-    assert [one.job.pk for one in found.holders] == [theirs.pk]
+    assert found.holders == () and theirs.slots == 14, "jobs of another team are not named"
 
 
 @pytest.mark.django_db(transaction=True)

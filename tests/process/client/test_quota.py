@@ -35,7 +35,9 @@ def test_a_file_as_it_is_exported_changes_nothing() -> None:
     content = yaml.safe_load(text)
     assert content["flavors"] == {"h100": {"cluster": "prod", "resource": "gpu", "gpus_per_node": 8}}
     assert content["cohorts"] == {"eu": {}}
-    assert content["teams"]["nlp"]["quotas"] == {"h100": {"nominal": 64, "lending_limit": 16, "cohort": "eu"}}
+    assert content["teams"]["nlp"]["quotas"] == {
+        "h100": {"nominal": 64, "borrowing_limit": None, "lending_limit": 16, "weight": 1.0, "cohort": "eu"}
+    }
     assert content["teams"]["nlp"]["queues"]["small"] == {
         "cluster": "prod", "resource": "gpu", "slots": 16, "policy": "strict", "is_open": False,
     }  # fmt: skip
@@ -83,6 +85,18 @@ teams:
         "team nlp: quota of h200: nominal 8, cohort eu",
         "team nlp: queue train: slots 48 -> 32, flavor none -> h100, borrowing_limit 0 -> none, preempts no -> yes",
         "team nlp: quota of h100: nominal 64 -> 32, borrowing_limit none -> 8, lending_limit 16 -> none",
+    ]
+
+
+def test_a_quota_that_has_drifted_is_seen() -> None:
+    said = Queue.parse({"name": "train", "team": "nlp", "nominal": 8, "flavor": None, "borrowing_limit": 0})
+    text = written(Known([said], quotas={"nlp": {"h100": Quota("h100", nominal=8)}}))
+    drifted = Queue.parse({**said.raw, "flavor": "h100", "borrowing_limit": None, "preempts": True})
+    there = Known([drifted], quotas={"nlp": {"h100": Quota("h100", nominal=8, lending_limit=2, weight=3, cohort="x")}})
+    words = [one.words for one in changes(read(text, source="f"), there, source="f")]
+    assert words == [
+        "team nlp: quota of h100: lending_limit 2 -> none, weight 3 -> 1.0, cohort x -> none",
+        "team nlp: queue train: flavor h100 -> none, borrowing_limit none -> 0, preempts yes -> no",
     ]
 
 

@@ -153,12 +153,66 @@ def test_reasons_say_what_may_be_borrowed_what_is_lent_and_who_gives_back():
     (back,) = decide(queues(TWO, holding), [job(1, 8)], nodes=TWO, now=NOW)
     assert isinstance(back, Wait) and back.why.code is Code.PREEMPTING and back.victims == (101,)
     assert back.reason == "needs 8 GPUs, which job 101 was asked to give back; starts when it has ended"
-    asked = {"b": [replace(one, is_leaving=True, is_preempted=True) for one in holding["b"]]}
+    asked = {"b": [held(number, slots, is_leaving=True, is_preempted=True) for number, slots in ((101, 2), (102, 12))]}
     (waits,) = decide(queues(TWO, asked), [job(1, 8)], nodes=TWO, now=NOW)
     assert isinstance(waits, Wait) and (waits.why.code, waits.victims) == (Code.PREEMPTING, ())
     assert "jobs 101, 102 were asked to give back" in waits.reason
     (never,) = decide(queues(BORROWS_TWO, {}), [job(1, 11)], nodes=BORROWS_TWO, now=NOW)
     assert isinstance(never, Wait) and "has 10 GPUs in all with what it may borrow" in never.reason
+
+
+SIBLINGS = [Node("cohort", nominal=3), Node("team a", "cohort"), Node("a0", "team a", 6, 0), Node("a1", "team a", 1)]
+
+
+def test_what_was_given_back_for_a_job_goes_to_it_and_not_to_others_of_its_team():
+    holding = {"a1": [held(103, 3)]}
+    waiting = [job(1, 6, "a0"), job(105, 4, "a1"), job(108, 3, "a1")]
+    first = decide(queues(SIBLINGS, holding, policy=BACKFILL), waiting, nodes=SIBLINGS, now=NOW)
+    (head,) = [one for one in first if isinstance(one, Wait) and one.job == 1]
+    assert head.victims == (103,)
+    now_held = {"a1": [held(one.job, 4) for one in first if isinstance(one, Admit)]}
+    again = [replace(one, is_claiming=one.job == 1) for one in waiting if one.job not in {1, *outcome(first)[0]}]
+    again = [replace(waiting[0], is_claiming=True), *again, job(103, 3, "a1")]
+    second = outcome(decide(queues(SIBLINGS, now_held, policy=BACKFILL), again, nodes=SIBLINGS, now=NOW))
+    assert 1 in second[0] or (second == ([], [105])), "nobody else is admitted before it"
+
+
+def test_a_job_that_its_own_limit_stops_keeps_nothing_from_others():
+    nodes = [
+        Node("cohort"), Node("team t", "cohort", 8), Node("a", "team t", 48, 0), Node("b", "team t", 8), *team("c", 16),
+    ]  # fmt: skip
+    state = queues(nodes, {"a": [held(101, 48)]})
+    assert outcome(decide(state, [job(1, 16), job(2, 32, "c")], nodes=nodes, now=NOW))[0] == [2]
+    wide = [Node("cohort", nominal=100), *team("a", 4, borrowing_limit=2), *team("c", 0)]
+    state = queues(wide, {"a": [held(101, 5)]}, policy=BACKFILL)
+    assert outcome(decide(state, [job(1, 5, priority=1), job(2, 10, "c")], nodes=wide, now=NOW))[0] == [2]
+
+
+def test_best_effort_takes_its_own_back_behind_a_job_that_would_borrow():
+    waiting = [job(1, 12), job(2, 4)]
+    state = queues(TWO, {"b": [held(101, 12), held(102, 4)]}, policy=BEST_EFFORT)
+    assert outcome(decide(state, waiting, nodes=TWO, now=NOW)) == ([], [102])
+    state = queues(TWO, {"b": [held(101, 12), held(102, 4)]}, policy=STRICT)
+    assert outcome(decide(state, waiting, nodes=TWO, now=NOW)) == ([], []), "nobody passes the first"
+
+
+def test_each_head_is_told_of_the_jobs_that_make_room_for_it():
+    gone = [held(number, 4, is_leaving=True, is_preempted=True) for number in (102, 103)]
+    nodes = [*TWO, *team("c", 4)]
+    state = queues(nodes, {"b": [held(101, 12), *gone]})
+    told = {one.job: one.why.jobs for one in decide(state, [job(1, 4), job(2, 4, "c")], nodes=nodes, now=NOW)}
+    assert told == {1: (102,), 2: (103,)}
+
+
+def test_what_limits_leave_unused_is_not_said_to_be_lent():
+    nodes = [Node("cohort"), Node("team t", "cohort", 8), Node("a", "team t", 4, 0)]
+    assert Tree(nodes, {"a": 4}).lent("a") == 0
+    assert Tree(TWO, {"b": 12}).lent("a") == 4
+
+
+def test_a_forecast_considers_jobs_in_the_order_of_admission():
+    waiting = [job(1, 16, priority=9, expected=Range(100, 100)), job(2, 8, "b", expected=Range(50, 50))]
+    assert forecast(queues(TWO, {}), waiting, nodes=TWO, now=NOW) == {1: Range(50, 50), 2: Range(0, 0)}
 
 
 def test_a_forecast_plays_the_whole_cohort():
@@ -191,7 +245,7 @@ class World:
 
 @st.composite
 def worlds(draw: st.DrawFn, *, within: bool = False, most_held: int = 4) -> World:
-    """A root, perhaps a cohort below it, up to four teams, each with a queue; `within`: nobody borrows yet."""
+    """A root, perhaps a cohort below it, up to four teams, each with a queue or two; `within`: nobody borrows yet."""
     limit = st.one_of(st.none(), st.integers(0, 6))
     nodes, names = [Node("cohort", nominal=draw(st.integers(0, 3)))], "abcd"[: draw(st.integers(2, 4))]
     if draw(st.booleans()):
@@ -201,6 +255,9 @@ def worlds(draw: st.DrawFn, *, within: bool = False, most_held: int = 4) -> Worl
         weight = draw(st.sampled_from([1.0, 2.0]))
         limits = {"borrowing_limit": draw(limit), "lending_limit": draw(limit), "weight": weight}
         nodes += team(name, draw(st.integers(0, 8)), parent=parent, **limits)
+        if draw(st.booleans()):
+            nodes.append(Node(f"{name}2", f"team {name}", draw(st.integers(0, 4)), draw(limit)))
+    names = [node.name for node in nodes if not node.name.startswith(("team", "cohort"))]
     tree, holding = Tree(nodes, {}), dict[str, list[Holding]]()
     for number in range(101, 101 + draw(st.integers(0, most_held * len(names)))):
         name, slots = draw(st.sampled_from(names)), draw(st.integers(1, 4))
@@ -277,7 +334,7 @@ def test_what_fits_starts_but_for_what_is_kept_for_those_with_a_right_to_it(worl
     heads = [asked[one.job] for one in decisions if isinstance(one, Wait) and one.is_head]
     rightful = [one for one in heads if preempt.is_entitled(one, tree) or asked_for(one, decisions)]
     for one in waits:
-        others = [head for head in rightful if head.queue != one.queue or asked_for(head, decisions)]
+        others = [head for head in rightful if head.job != one.job]
         assert one.amount > tree.available(one.queue) or others, "it fits, and nothing is kept for anybody else"
 
 
@@ -389,7 +446,8 @@ def play(world: World, random: Random) -> int:
             world.holding.setdefault(one.queue, []).append(held(number, one.amount, one.priority))
             began[number] = now
             heapq.heappush(ends, (now + left_of[number], number))
-        world.pending = [one for one in world.pending if one.job not in starts]
+        claims = {one.job for one in decisions if isinstance(one, Wait) and one.why.code is Code.PREEMPTING}
+        world.pending = [replace(one, is_claiming=one.job in claims) for one in world.pending if one.job not in starts]
         victims = {victim for one in decisions if isinstance(one, Wait) for victim in one.victims}
         assert not victims & starts, "nobody starts to be preempted at once"
         preempted += len(victims)
