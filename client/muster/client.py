@@ -168,6 +168,9 @@ class Client:
     set_cohort = blocking(Core.set_cohort)
     quotas = blocking(Core.quotas)
     set_quota = blocking(Core.set_quota)
+    remove_flavor = blocking(Core.remove_flavor)
+    remove_cohort = blocking(Core.remove_cohort)
+    remove_quota = blocking(Core.remove_quota)
 
     clusters = blocking(Core.clusters)
     cluster = blocking(Core.cluster)

@@ -106,7 +106,7 @@ class Round:
     def in_turn(self, pending: Iterable[Pending]) -> Iterator[Pending]:
         """Yield the jobs in the order in which they are to be considered, each before the next is chosen."""
         lines: dict[str, list[Pending]] = {}
-        for job in sorted(pending, key=lambda one: one.order, reverse=True):
+        for job in sorted(pending, key=lambda one: (not self._claims(one), one.order), reverse=True):
             lines.setdefault(job.queue, []).append(job)
         if len(lines) == 1:
             (only,) = lines.values()
@@ -322,12 +322,16 @@ class Round:
         machine = queue.machine
         return machine and replace(machine, used=max(0, machine.used + more), free=max(0, machine.free - more))
 
+    def _claims(self, job: Pending) -> bool:
+        """Whether others were preempted for a job: it comes first, also in its queue, or what they gave back goes elsewhere."""
+        return job.is_claiming or job.job in self._claiming
+
     def _turn(self, job: Pending) -> _Turn:
         """Return the place of a queue's next job among those of the others."""
         priority, submitted, number = job.order
         group = self._groups[job.queue]
         # An obstacle is not the others' use: it holds up nobody, and those behind it in its queue may come before others.
-        is_first = job.is_claiming or job.job in self._claiming or self.obstacle(job)
+        is_first = self._claims(job) or self.obstacle(job)
         borrows = () if is_first else preempt.borrows(job, group.planned)
         return borrows, priority, group.real.share(job.queue), submitted, number
 

@@ -30,7 +30,7 @@ from accounts.models import Membership, Role, Team, Token
 from credentials import services as secrets
 from jobs.ingest import apply
 from jobs.models import ClusterCheck
-from queues import allowed, excluded
+from queues import allowed, cohorts, excluded
 from queues.models import Queue
 from tests.conftest import make_user
 from tests.support import packs, seed
@@ -105,6 +105,11 @@ def _filled() -> dict:
     real["check"] = ClusterCheck.objects.create(cluster="local", image="x:1", asked_by=root).pk
     seed.nodes(job, count=3)
     real |= {"machine": "gpu-1"}
+    cohorts.make_flavor(by=root, name="slots", cluster="local", resource="cpu")
+    cohorts.make_flavor(by=root, name="unused", cluster="local")
+    cohorts.set_cohort(by=root, name="unused")
+    cohorts.set_quota(by=root, team=team, flavor="slots", nominal=8)
+    real |= {"kind": "slots", "unused_kind": "unused", "unused_cohort": "unused"}
     real |= {"ended": ended.pk, "token": other.pk, "bot": bot.username, "code": code.pk, "path": "train.py"}
     return {"headers": {"Authorization": f"Bearer {text}"}, "real": real, "token": other.pk, "own": own.pk}
 
@@ -188,6 +193,9 @@ AT = {
     "/clusters/{name}/nodes": {"name": "cluster"},
     "/clusters/{name}/nodes/{node}": {"name": "cluster", "node": "machine"},
     "/queues/{name}/versions": {"name": "queue"},
+    "/quotas/{flavor}": {"flavor": "kind"},
+    "DELETE /api/v1/flavors/{name}": {"name": "unused_kind"},
+    "DELETE /api/v1/cohorts/{name}": {"name": "unused_cohort"},
     "/volumes/{name}": {"name": "volume"},
     "DELETE /api/v1/teams/{team}/volumes/{name}": {"name": "unused_volume"},
     "DELETE /api/v1/teams/{team}/secrets/{name}": {"name": "unused_secret"},
@@ -205,6 +213,7 @@ PLAIN_BODIES = {
     "POST /api/v1/teams/{team}/allowed": {"cluster": "local", "kind": "secret", "name": "more"},
     "POST /api/v1/teams/{team}/secrets": {"name": "more", "values": {"HF_TOKEN": "x"}},
     "PATCH /api/v1/teams/{team}/secrets/{name}": {"values": {"HF_TOKEN": "y"}},
+    "PUT /api/v1/teams/{team}/quotas/{flavor}": {"nominal": 9},
     "POST /api/v1/workspaces": {"team": "nlp", "set": []},
     "POST /api/v1/workspaces/missing": {"team": "nlp", "digests": []},
     "POST /api/v1/workspaces/files": b"odd",

@@ -26,6 +26,7 @@ from muster.commands.quota_file import (
 )
 from muster.commands.session import open_client
 from muster.errors import MusterError, NotFound
+from muster.http.call import given
 from muster.render import printable
 from muster.teams.models_quotas import Quota
 
@@ -77,6 +78,89 @@ def set_quota(*, team: str, flavor: str, output: Output, **options: Any) -> None
     with open_client() as client:
         found = client.set_quota(team, flavor, sent)
     output.items([found], ident=lambda one: one.flavor, headers=HEADERS, row=_row, empty="")
+
+
+@quota.command("remove")
+@click.argument("team")
+@click.argument("flavor")
+def remove_quota(*, team: str, flavor: str) -> None:
+    """Take a team's quota of a flavor away (platform administrators only): its queues stand by themselves then."""
+    with open_client() as client:
+        client.remove_quota(team, flavor)
+    say(printable(f"Team {team} has no quota of flavor {flavor} any more"))
+
+
+@quota.command("flavors")
+@reading
+def list_flavors(*, output: Output) -> None:
+    """List the kinds of devices that quotas are counted in."""
+    with open_client() as client:
+        found = client.flavors()
+    output.items(
+        found,
+        ident=lambda one: one.name,
+        headers=("FLAVOR", "CLUSTER", "RESOURCE", "GPUS/NODE"),
+        row=lambda one: (one.name, one.cluster, one.resource, one.gpus_per_node or ""),
+        empty="There is no flavor: every queue stands by itself.",
+    )
+
+
+@quota.command("make-flavor")
+@click.argument("name")
+@click.option("--cluster", metavar="NAME", required=True, help="Cluster that has the devices.")
+@click.option("--resource", metavar="NAME", help="gpu or cpu.")
+@click.option("--gpus-per-node", metavar="N", type=click.IntRange(min=0), help="GPUs per machine.")
+@reading
+def make_flavor(*, name: str, output: Output, **fields: Any) -> None:
+    """Make a flavor: one kind of devices of one cluster (platform administrators only)."""
+    with open_client() as client:
+        made = client.make_flavor(name, **given(**fields))
+    output.item(made, ident=made.name, lines=lambda: [printable(f"Flavor {made.name} of cluster {made.cluster}")])
+
+
+@quota.command("remove-flavor")
+@click.argument("name")
+def remove_flavor(*, name: str) -> None:
+    """Remove a flavor that no queue and no quota has (platform administrators only)."""
+    with open_client() as client:
+        client.remove_flavor(name)
+    say(printable(f"Removed flavor {name}"))
+
+
+@quota.command("cohorts")
+@reading
+def list_cohorts(*, output: Output) -> None:
+    """List the cohorts, in which teams lend each other quota."""
+    with open_client() as client:
+        found = client.cohorts()
+    output.items(
+        found,
+        ident=lambda one: one.name,
+        headers=("COHORT", "IN"),
+        row=lambda one: (one.name, one.above or ""),
+        empty="There is no cohort: no team lends to another.",
+    )
+
+
+@quota.command("set-cohort")
+@click.argument("name")
+@click.option("--in", "above", metavar="NAME", help="Cohort that it is part of; without it, of none.")
+@reading
+def set_cohort(*, name: str, above: str | None, output: Output) -> None:
+    """Make a cohort, or move it (platform administrators only)."""
+    with open_client() as client:
+        found = client.set_cohort(name, above=above)
+    words = f"Cohort {found.name}{f' in {found.above}' if found.above else ''}"
+    output.item(found, ident=found.name, lines=lambda: [printable(words)])
+
+
+@quota.command("remove-cohort")
+@click.argument("name")
+def remove_cohort(*, name: str) -> None:
+    """Remove a cohort that has no team and no cohort in it (platform administrators only)."""
+    with open_client() as client:
+        client.remove_cohort(name)
+    say(printable(f"Removed cohort {name}"))
 
 
 def _row(one: Quota) -> tuple[object, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from muster.http.call import Call, page, place
+from muster.http.call import Call, nothing, page, place
 from muster.http.session import Session
 from muster.teams.models_quotas import Cohort, Flavor, Quota
 
@@ -21,6 +21,10 @@ class Quotas(Session):
             Call("PUT", place("flavors", name), Flavor.parse, json=dict(fields), is_repeatable=True)
         )
 
+    async def remove_flavor(self, name: str) -> None:
+        """Remove a flavor, as a platform administrator. Raises Conflict where a queue or a quota has it."""
+        return await self._send(Call("DELETE", place("flavors", name), nothing))
+
     async def cohorts(self) -> list[Cohort]:
         """Return the groups of teams that lend each other quota."""
         return await self._whole(page("/cohorts", parse=Cohort.parse))
@@ -29,6 +33,10 @@ class Quotas(Session):
         """Make a cohort, or move it, as a platform administrator."""
         call = Call("PUT", place("cohorts", name), Cohort.parse, json={"above": above}, is_repeatable=True)
         return await self._send(call)
+
+    async def remove_cohort(self, name: str) -> None:
+        """Remove a cohort, as a platform administrator. Raises Conflict where something is in it."""
+        return await self._send(Call("DELETE", place("cohorts", name), nothing))
 
     async def quotas(self, team: str) -> list[Quota]:
         """Return what a team has of each flavor, and what it uses, borrows and lends of it. Raises NotFound."""
@@ -44,3 +52,7 @@ class Quotas(Session):
         missing = f"no team {team} that you may see: `muster teams` lists them"
         path = place("teams", team, "quotas", flavor)
         return await self._send(Call("PUT", path, Quota.parse, json=dict(fields), is_repeatable=True, missing=missing))
+
+    async def remove_quota(self, team: str, flavor: str) -> None:
+        """Take a team's quota of a flavor away, as a platform administrator: its queues stand by themselves then."""
+        return await self._send(Call("DELETE", place("teams", team, "quotas", flavor), nothing))

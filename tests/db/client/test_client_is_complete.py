@@ -88,6 +88,15 @@ CLIENT = {
     "GET /teams/{team}": ("team", "teams show"),
     "GET /teams/{team}/ceilings": ("ceilings", "queues ceiling"),
     "PUT /teams/{team}/ceilings/{resource}": ("set_ceiling", "queues ceiling"),
+    "GET /flavors": ("flavors", "quota flavors"),
+    "PUT /flavors/{name}": ("make_flavor", "quota make-flavor"),
+    "DELETE /flavors/{name}": ("remove_flavor", "quota remove-flavor"),
+    "GET /cohorts": ("cohorts", "quota cohorts"),
+    "PUT /cohorts/{name}": ("set_cohort", "quota set-cohort"),
+    "DELETE /cohorts/{name}": ("remove_cohort", "quota remove-cohort"),
+    "GET /teams/{team}/quotas": ("quotas", "quota list"),
+    "PUT /teams/{team}/quotas/{flavor}": ("set_quota", "quota set"),
+    "DELETE /teams/{team}/quotas/{flavor}": ("remove_quota", "quota remove"),
     "GET /teams/{team}/members": ("members", "teams members list"),
     "PUT /teams/{team}/members/{username}": ("set_member", "teams members set"),
     "DELETE /teams/{team}/members/{username}": ("remove_member", "teams members remove"),
@@ -213,6 +222,7 @@ def test_every_operation_is_reached_by_a_verb(script, job, lab, people, tmp_path
     templates(script, tmp_path)
     volumes(script)
     nodes(script)
+    quotas(script)
     queues_and_the_rest(script)
     login_and_logout(script)
 
@@ -233,6 +243,20 @@ def test_status_names_a_silent_agent(script, lab):
     job.replicas.filter(index=1).update(last_batch_at=long_ago, started_at=long_ago)
     said = [line for line in script.run(f"status {job.pk}").splitlines() if "silent" in line]
     assert len(said) == 1 and "worker-1: last heard from 2m" in said[0], said
+
+
+def quotas(script):
+    script.run("quota make-flavor slots --cluster local --resource cpu")
+    assert script.read("quota flavors")[0]["name"] == "slots"
+    script.run("quota set-cohort all")
+    assert "Cohort part in all" in script.run("quota set-cohort part --in all")
+    assert script.ids("quota cohorts") == ["all", "part"]
+    assert "all" in script.run("quota set nlp slots --nominal 64 --cohort all --lend 8")
+    assert script.read("quota list nlp")[0]["lending_limit"] == 8
+    script.run("quota remove nlp slots")
+    for line in ("quota remove-cohort part", "quota remove-cohort all", "quota remove-flavor slots"):
+        script.run(line)
+    assert script.read("quota flavors") == []
 
 
 def reads_of_a_job(script, job):

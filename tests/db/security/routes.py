@@ -24,8 +24,8 @@ from credentials import services as credentials
 from credentials.models import TeamSecret
 from jobs.ingest import apply
 from jobs.models import ClusterCheck, ClusterNode, Job, Webhook
-from queues import allowed, excluded
-from queues.models import AddedCluster, AllowedObject, ExcludedNode, Queue
+from queues import allowed, cohorts, excluded
+from queues.models import AddedCluster, AllowedObject, Cohort, ExcludedNode, Flavor, Queue, TeamQuota
 from tests.conftest import People, make_user
 from tests.support import packs, seed
 from tests.support.builders import Lab, batch, identity, log_item
@@ -182,6 +182,12 @@ TABLE: dict[str, Route] = {
     "api/v1/teams/{team}": route(API, GET=READ),
     "api/v1/teams/{team}/ceilings": route(API, GET=READ),
     "api/v1/teams/{team}/ceilings/{resource}": route(API, PUT=CEILING, body={"slots": 9}, at="api/v1/teams/{team}/ceilings/cpu"),
+    "api/v1/teams/{team}/quotas": route(API, GET=READ),
+    "api/v1/teams/{team}/quotas/{flavor}": route(API, PUT=CEILING, DELETE=CEILING, body={"nominal": 9}, at="api/v1/teams/{team}/quotas/slots"),
+    "api/v1/flavors": route(API, GET=ANY),
+    "api/v1/flavors/{name}": route(API, PUT=PLATFORM, DELETE=PLATFORM, body={"cluster": "local"}, at="api/v1/flavors/unused"),
+    "api/v1/cohorts": route(API, GET=ANY),
+    "api/v1/cohorts/{name}": route(API, PUT=PLATFORM, DELETE=PLATFORM, body={"above": "all"}, at="api/v1/cohorts/part"),
     "api/v1/teams/{team}/members": route(API, GET=READ),
     "api/v1/teams/{team}/members/{username}": route(API, PUT=MANAGE, DELETE=MANAGE, body={"role": "viewer"}),
     "api/v1/teams/{team}/service-accounts": route(API, GET=READ, POST=MANAGE, body={"name": "ci", "role": "viewer"}),
@@ -293,6 +299,11 @@ class AccessFixture:
         credentials.create(team=team, by=self.people.admin, name=SECRET, kind="env", values={"A": "b"})
         self.allowed = allowed.allow(team=team, by=self.people.admin, cluster="local", kind="secret", name="train")
         self.node = excluded.exclude(cluster="local", name="node-1", reason="Xid 79", by=self.people.admin)
+        cohorts.make_flavor(by=None, name="slots", cluster="local", resource="cpu")
+        cohorts.make_flavor(by=None, name="unused", cluster="local")
+        for name in ("all", "part"):
+            cohorts.set_cohort(by=None, name=name)
+        cohorts.set_quota(by=None, team=team, flavor="slots", nominal=8)
         AddedCluster.objects.create(
             name="added", options={"NAMESPACE": "n", "IMAGE": "i", "CONTROL_URL": "https://m.example"}
         )
@@ -339,6 +350,9 @@ class AccessFixture:
         lists = AllowedObject.objects.order_by("pk").values_list("pk", "name")
         secrets = TeamSecret.objects.order_by("pk").values_list("pk", "version")
         return [
+            *TeamQuota.objects.order_by("pk").values_list("pk", "version"),
+            *Flavor.objects.order_by("pk").values_list("pk", "name"),
+            *Cohort.objects.order_by("pk").values_list("pk", "parent"),
             *jobs,
             *people,
             *users,

@@ -331,8 +331,7 @@ def test_what_fits_starts_but_for_what_is_kept_for_those_with_a_right_to_it(worl
         if isinstance(one, Admit):
             tree.use(asked[one.job].queue, asked[one.job].amount)
     waits = [asked[one.job] for one in decisions if isinstance(one, Wait)]
-    heads = [asked[one.job] for one in decisions if isinstance(one, Wait) and one.is_head]
-    rightful = [one for one in heads if preempt.is_entitled(one, tree) or asked_for(one, decisions)]
+    rightful = [one for one in waits if preempt.is_entitled(one, tree) or asked_for(one, decisions)]
     for one in waits:
         others = [head for head in rightful if head.job != one.job]
         assert one.amount > tree.available(one.queue) or others, "it fits, and nothing is kept for anybody else"
@@ -350,9 +349,8 @@ def test_victims_borrow_or_have_a_lower_priority_and_are_the_cheapest_choice(wor
     for one in world.decide():  # the first of them that preempts: later ones see what it leaves
         if isinstance(one, Admit):
             tree.use(asked[one.job].queue, asked[one.job].amount)
-            every[one.job] = replace(
-                held(one.job, asked[one.job].amount, asked[one.job].priority), queue=asked[one.job].queue
-            )
+            new = held(one.job, asked[one.job].amount, asked[one.job].priority, is_spared=True)  # in this round
+            every[one.job] = replace(new, queue=asked[one.job].queue)
         elif one.victims:
             head = asked[one.job]
             chosen = [every[number] for number in one.victims]
@@ -364,7 +362,7 @@ def test_victims_borrow_or_have_a_lower_priority_and_are_the_cheapest_choice(wor
             if len(every) <= preempt.EXACT:
                 assert sorted(one.victims) == best(head, tree, every, world.preempts)
             return
-        elif one.is_head and preempt.is_entitled(asked[one.job], tree):
+        elif preempt.is_entitled(asked[one.job], tree):
             return  # something is kept for it
 
 
