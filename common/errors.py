@@ -123,6 +123,10 @@ class Unreachable(ClusterError):
     retry = True
 
 
+class NotReadYet(Unreachable):
+    """A cluster's first answer is still on its way, and nothing speaks against it."""
+
+
 class Refused(ClusterError):
     pass
 

@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from common.errors import ClusterError
+from common.errors import ClusterError, NotReadYet
 from common.files import file_store
 from common.signals import doorbell, redis_trouble
 from common.text import format_bytes
@@ -35,6 +35,7 @@ SHORTEST_KEY = 32  # characters
 LEAST_FREE = 2**30
 WIDTH = 120
 CLUSTER_SECONDS = 10.0
+FIRST_LIST_SECONDS = 60.0  # a large cluster, or a busy machine, takes its time
 
 
 @dataclass(frozen=True)
@@ -217,13 +218,14 @@ def _queues() -> Iterator[Finding]:
 
 
 def _attempts(alias: str) -> int:
-    """Count a cluster's attempts. A watch that has just begun knows nothing yet, so it is asked for some seconds."""
-    end = time.monotonic() + CLUSTER_SECONDS
+    """Count a cluster's attempts. A watch that has just begun knows nothing yet, so it is asked until its list has come."""
+    began = time.monotonic()
     while True:
         try:
             return len(clusters.get(alias).open_attempts())
-        except ClusterError:
-            if time.monotonic() > end:
+        except ClusterError as error:
+            longest = FIRST_LIST_SECONDS if isinstance(error, NotReadYet) else CLUSTER_SECONDS
+            if time.monotonic() > began + longest:
                 raise
             time.sleep(0.2)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from common import faultpoints
-from common.errors import Unreachable
+from common.errors import NotReadYet, Unreachable
 from common.http.public_addresses import Network
 from jobs.clusters import Checked, ClusterEvents, Expected, Inspected, Placement
 from jobs.core.attempt_ref import AttemptRef
@@ -224,6 +224,10 @@ class KubernetesCluster(ClusterView):
         view = self.view(namespace)
         client.run(view.catch_up(), CALL_SECONDS)
         if view.as_of < self._clock() - BROKEN_SECONDS:
+            if view.trouble:
+                raise Unreachable(f"namespace {view.namespace} cannot be watched: {view.trouble}")
+            if not view.as_of:
+                raise NotReadYet(f"the list of what runs in namespace {view.namespace} has not come yet")
             raise Unreachable(f"the watch of namespace {view.namespace} has been silent for too long")
         return [one.ref for one in view.attempts() if one.has_live_owner or one.is_any_alive]
 

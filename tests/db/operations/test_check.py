@@ -4,6 +4,9 @@ import pytest
 
 from accounts.models import Team
 from common import addresses
+from common.errors import NotReadYet, Unreachable
+from controlplane.operations import checking
+from jobs.clusters.memory import MemoryCluster
 from queues.models import Queue
 from tests.db.operations.conftest import Place
 from tests.process.server.redis_that_refuses import PASSWORD, redis_that_refuses
@@ -60,6 +63,29 @@ def test_an_installation_that_is_well_is_all_ok(place, built):
     code, states, _ = check(place, **built, CLUSTERS={})
     assert code == 0
     assert {what: state for what, state in states.items() if state != "ok"} == {"cluster": "note"}
+
+
+class SlowCluster(MemoryCluster):
+    """Its first list comes when it has been asked for often enough."""
+
+    def __init__(self, asked: int, refusal: type[Unreachable]):
+        super().__init__()
+        self.left, self.refusal = asked, refusal
+
+    def open_attempts(self, namespace=""):
+        self.left -= 1
+        if self.left > 0:
+            raise self.refusal("the list has not come yet")
+        return super().open_attempts(namespace)
+
+
+@pytest.mark.parametrize(("refusal", "state"), [(NotReadYet, "ok"), (Unreachable, "wrong")])
+def test_the_first_list_of_a_cluster_is_waited_for_longer_than_one_that_does_not_answer(
+    place, built, monkeypatch, refusal, state
+):
+    monkeypatch.setattr(checking, "CLUSTER_SECONDS", 0.0)
+    slow = {"BACKEND": f"{__name__}.SlowCluster", "OPTIONS": {"asked": 4, "refusal": refusal}}
+    assert check(place, **built, CLUSTERS={"slow": slow})[1]["cluster"] == state
 
 
 def test_a_queue_on_a_cluster_that_is_not_configured_is_named(place):

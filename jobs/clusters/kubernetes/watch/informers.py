@@ -119,6 +119,11 @@ class NamespaceView:
         """When the API server last sent something on the older one of the watches that must be readable; 0 for never."""
         return self.scope.as_of
 
+    @property
+    def trouble(self) -> str:
+        """Why the namespace cannot be watched; empty if it is, or if the API server has not answered yet."""
+        return self.scope.trouble
+
     def known(self, ref: AttemptRef) -> tuple[AttemptObjects, float] | None:
         """Return the attempt from the watch's cache and the cache's time; None if it is too old to use."""
         # read before the facts: never newer than they are

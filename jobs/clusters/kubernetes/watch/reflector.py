@@ -77,6 +77,7 @@ class Reflector(Generic[K, F]):
         self._silent = 0
         self.can_stream = True
         self.lists = self.streams = 0  # for metrics and tests
+        self.trouble = ""  # why the last attempt to read failed; empty once something was read again
 
     async def follow(self) -> None:
         """Run for ever, or until `denied` was called."""
@@ -96,12 +97,12 @@ class Reflector(Generic[K, F]):
                     return self._denied()
                 await asyncio.sleep(DENIED_SECONDS)
             except (Unreachable, Gone) as error:
-                self._version = ""
+                self._version, self.trouble = "", str(error)
                 log.info("%s: %s; listing again", self._path, error)
                 pause = 0.1 if time.monotonic() - began > LONGEST_PAUSE else min(LONGEST_PAUSE, pause * 2)
                 await asyncio.sleep(pause * secrets.SystemRandom().uniform(0.5, 1.0))
-            except Exception:
-                self._version = ""
+            except Exception as error:
+                self._version, self.trouble = "", f"{type(error).__name__}: {error}"
                 log.exception("%s: the watch failed", self._path)
                 await asyncio.sleep(LONGEST_PAUSE)
 
@@ -179,7 +180,7 @@ class Reflector(Generic[K, F]):
     def _draw(self, facts: list[F], *, at: float, meta: Any) -> None:
         for key in self._picture.replace(facts, at=at, version=version(meta)):
             self._changed(key)
-        self._version = text(get(meta, "resourceVersion"))
+        self._version, self.trouble = text(get(meta, "resourceVersion")), ""
 
     def _take(self, event: Any) -> None:
         kind, thing = get(event, "type"), get(event, "object")

@@ -63,6 +63,11 @@ class Scope:
         """When the API server last sent something on the older one of the watches that must be readable; 0 for never."""
         return min(self.pods.as_of or 0.0, self.owners.as_of or 0.0)
 
+    @property
+    def trouble(self) -> str:
+        """Why one of the watches that must be readable is not; empty if both are, or have not been answered yet."""
+        return self.pod_watch.trouble or self.owner_watch.trouble
+
     async def catch_up(self) -> None:
         """Read what arrived while the watches rested, so that the caches include it."""
         for one in (self._pod_rest, self._owner_rest):

@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from common.errors import Unreachable
 from jobs.clusters.kubernetes.api.answers import ApiAnswer
 from jobs.clusters.kubernetes.api.client import split_lines
 from jobs.clusters.kubernetes.build import manifests
@@ -206,6 +207,14 @@ def test_an_optional_watch_that_is_forbidden_raises_no_error(monkeypatch):
     monkeypatch.setattr(reflector, "DENIED_SECONDS", 0.01)
     run = Run([error(403)], [error(403)], lists=[answered(403, {"message": "no"})] * 2, is_optional=True)
     assert run.picture.as_of is None and run.told == []
+
+
+def test_why_nothing_was_read_is_kept_until_something_is_read():
+    refused = Run([error(403)], lists=[answered(403, {"message": "pods is forbidden"})])
+    assert refused.reflector.trouble == "the list: pods is forbidden" and refused.picture.as_of is None
+    assert Run([*START], [error(403)], lists=[answered(403, {"message": "no"})]).reflector.trouble == "said 403"
+    assert Run([error(403)], [*START], lists=[answered(403, {"message": "no"})]).reflector.trouble == ""
+    assert Run([Unreachable("it broke")]).reflector.trouble == "it broke"
 
 
 def test_an_object_of_ten_megabytes_arrives_whole():
