@@ -108,6 +108,15 @@ class Queue(models.Model):
         default=False, db_default=False,
         help_text="whether its jobs take the place of those of a lower priority in it",
     )  # fmt: skip
+    drains = models.BooleanField(
+        default=False, db_default=False, help_text="whether running jobs give their quota back while it is closed"
+    )
+    # Limits (queues/rules.py); null: none.
+    highest_priority = models.SmallIntegerField(null=True)
+    largest_job = models.PositiveIntegerField(null=True, help_text="slots of one job")
+    longest_seconds = models.PositiveIntegerField(null=True, help_text="deadline of a job")
+    slots_per_user = models.PositiveIntegerField(null=True, help_text="that the jobs of one user hold at once")
+    budget_hours = models.PositiveIntegerField(null=True, help_text="hours times slots in a calendar month (UTC)")
     created_at = models.DateTimeField(default=timezone.now, editable=False)
 
     class Meta:

@@ -18,15 +18,17 @@ from common.errors import Conflict, InvalidInput, Problem
 from common.signals import doorbell
 from common.text import listed
 
-from . import clusters, cohorts, templates
+from . import clusters, cohorts, rules, templates
 from .admission import Policy
 from .models import Ceiling, Queue, QueueVersion, Resource
 
-MOST_SLOTS = 1_000_000
+MOST_SLOTS = rules.MOST_SLOTS
 SHOWN = 10  # changes that a refusal names
 MOST_GPUS_PER_NODE = 256
 NAME = re.compile(r"[-a-zA-Z0-9_]{1,40}")
-CHANGEABLE = ("slots", "is_open", "policy", "description", "gpus_per_node", "flavor", "borrowing_limit", "preempts")
+CHANGEABLE = (
+    "slots", "is_open", "drains", "policy", "description", "gpus_per_node", "flavor", "borrowing_limit", "preempts", *rules.NAMES,
+)  # fmt: skip
 _COLUMN = {"slots": "nominal"}  # the users' name for it -> the schedulers'
 
 
@@ -46,6 +48,8 @@ def make(
         raise InvalidInput(*problems)
     queue = Queue(name=name, team=owner, cluster=cluster, resource=resource)
     _assign(queue, values)
+    if queue.is_open:
+        _refuse_open(values)
     try:
         with transaction.atomic():
             _lock(owner)
@@ -88,6 +92,9 @@ def change(
         row = Queue.objects.select_for_update(of=("self",), no_key=True).select_related("team").get(pk=queue.pk)
         before = described(row)
         _assign(row, values)
+        if row.drains and row.is_open:
+            _refuse_open(values)
+            row.drains = False  # it was opened
         after = described(row)
         changed = [name for name in after if after[name] != before[name]]
         if not changed:
@@ -261,13 +268,14 @@ def problems_in(values: Mapping[str, Any]) -> list[Problem]:
     found += _count_problems(
         values, "gpus_per_node", MOST_GPUS_PER_NODE, way_out="0 where replicas are not bound to GPU nodes"
     )
-    for name in ("is_open", "preempts"):
+    for name in ("is_open", "preempts", "drains"):
         if not isinstance(values.get(name, True), bool):
             found.append(Problem(name, values[name], "must be true or false"))
     if values.get("borrowing_limit") is not None:
         found += _count_problems(values, "borrowing_limit", MOST_SLOTS, way_out="null for no limit")
     if values.get("policy", Policy.STRICT) not in list(Policy):
         found.append(Problem("policy", values["policy"], f"must be one of {', '.join(Policy)}"))
+    found += rules.problems_in(values)
     found += _text_problems("description", values.get("description", ""))
     return found
 
@@ -292,6 +300,11 @@ def _place_problems(name: str, team: str, owner: Team | None, *, cluster: str, r
     if resource not in Resource.values:
         found.append(Problem("resource", resource, f"must be one of {', '.join(Resource.values)}"))
     return found
+
+
+def _refuse_open(values: Mapping[str, Any]) -> None:
+    if values.get("drains"):
+        raise InvalidInput(Problem("drains", True, "stops the jobs of a closed queue; set is_open to false with it"))
 
 
 def _assign(queue: Queue, values: Mapping[str, Any]) -> None:

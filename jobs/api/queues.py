@@ -18,7 +18,7 @@ from common.http.rest import Paging, listed
 from jobs.scheduling.usage import over_quota_warning, with_use
 from jobs.submission import pods
 from jobs.submission.resolving import queue_defaults
-from queues import allowed, services, templates
+from queues import allowed, rules, services, templates
 from queues.models import POLICIES, AllowedObject, Queue, QueueVersion, Resource
 from queues.readable import readable_queues
 
@@ -51,7 +51,7 @@ class QueueSerializer(serializers.ModelSerializer[Queue]):
         model = Queue
         fields = (
             "id", "name", "team", "cluster", "resource", "nominal", "slots", "used", "gpus_per_node", "description",
-            "is_open", "policy", "flavor", "borrowing_limit", "preempts", "notice", "defaults", "template", "version", "check_state", "check_words",
+            "is_open", "drains", "policy", "flavor", "borrowing_limit", "preempts", *rules.NAMES, "notice", "defaults", "template", "version", "check_state", "check_words",
         )  # fmt: skip
         read_only_fields = fields
 
@@ -75,7 +75,11 @@ class QueueVersionSerializer(serializers.ModelSerializer[QueueVersion]):
 
 class QueueFields(serializers.Serializer[Any]):
     slots = serializers.IntegerField(required=False, min_value=1, max_value=services.MOST_SLOTS)
-    is_open = serializers.BooleanField(required=False)
+    is_open = serializers.BooleanField(required=False, help_text="whether its jobs may start")
+    drains = serializers.BooleanField(
+        required=False,
+        help_text="whether running jobs give their quota back while it is closed; false when it is opened",
+    )
     policy = serializers.ChoiceField(
         choices=POLICIES, required=False,
         help_text="whether a job may start before one that came earlier and does not fit yet; new queues: backfill",
@@ -93,6 +97,16 @@ class QueueFields(serializers.Serializer[Any]):
     preempts = serializers.BooleanField(
         required=False, help_text="whether its jobs take the place of those of a lower priority in it"
     )
+
+    def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
+        limits = {
+            rule.name: serializers.IntegerField(
+                required=False, allow_null=True, min_value=rule.least, max_value=rule.most,
+                help_text=f"{rule.words}; null: no limit",
+            )
+            for rule in rules.RULES
+        }  # fmt: skip
+        return {**super().get_fields(), **limits}
 
 
 class QueueChange(QueueFields):

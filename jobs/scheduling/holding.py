@@ -82,7 +82,7 @@ def holding(jobs: Sequence[Job], shared: Sharing) -> list[tuple[int, Holding]]:
                 lost=job.slots * _unsaved_seconds(job, saved.get(job.pk), now),
                 is_leaving=_is_stopping(job) or job.preempt_requested_at is not None,
                 is_preempted=job.preempt_requested_at is not None or (_is_stopping(job) and job.stop_reason == StopReason.PREEMPTED),
-                is_spared=job.pk in spared,
+                is_spared=job.pk in spared, user=job.user_id,
             ),
         )
         for job in jobs

@@ -21,7 +21,9 @@ from . import snapshot
 
 
 def schedule() -> int:
-    """Admit what fits, in every queue with waiting jobs. Returns how many were admitted."""
+    """Admit what fits, in every queue with waiting jobs, and empty those that drain. Returns how many were admitted."""
+    for draining in Queue.objects.filter(is_open=False, drains=True):
+        _drain(draining)
     queues = Job.objects.waiting().order_by().values_list("queue_id", "queue__flavor_id").distinct()
     admitted, done = 0, set[int]()
     for queue, flavor in list(queues):
@@ -90,16 +92,32 @@ def _record(job: Job, decision: admission.Decision) -> bool:
 
 
 def _preempt(victim: int, job: Job) -> None:
+    """Ask a job to give its quota back for another one."""
+    team = Job.objects.values_list("team", flat=True).get(pk=victim)
+    name = f"job {job.pk} ({job.name})" if team == job.team_id else f"a job of team {job.team.name}"
+    _ask_back(victim, f"asked to give its quota back: {name} has a better right to it")
+
+
+def _ask_back(victim: int, words: str) -> None:
     """Ask a job to give its quota back. It holds it until its replicas are gone, and waits again with its place kept."""
     now = timezone.now()
     asked = Job.objects.filter(pk=victim, preempt_requested_at=None, phase__in=sorted(HOLDS_QUOTA - {Phase.STOPPING}))
     if asked.update(preempt_requested_at=now, next_reconcile_at=now):
         row = Job.objects.only("phase", "attempt", "team_id").get(pk=victim)
-        name = f" ({job.name})" if row.team_id == job.team_id else f" of team {job.team.name}"
-        words = f"asked to give its quota back: job {job.pk}{name} has a better right to it"
         JobEvent.objects.create(job=row, at=now, kind="note", phase=row.phase, attempt=row.attempt, message=words)
         doorbell.hint(job=victim, team=row.team_id, what="state")
         doorbell.poke("jobs.reconcile", victim)
+
+
+def _drain(queue: Queue) -> None:
+    """Ask all jobs of a closed queue to give their quota back; they wait in it with their place kept."""
+    asked = Job.objects.holding_quota().filter(queue=queue, preempt_requested_at=None).exclude(phase=Phase.STOPPING)
+    for pk in list(asked.values_list("pk", flat=True)):
+        with faultpoints.atomic("scheduler.queue"):
+            locked = Queue.objects.select_for_update(no_key=True).filter(pk=queue.pk, is_open=False, drains=True)
+            if not locked.exists():
+                return  # opened meanwhile
+            _ask_back(pk, f"asked to give its quota back: an administrator drains queue {queue.name}")
 
 
 def _admit(job: Job) -> bool:

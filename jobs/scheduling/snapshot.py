@@ -19,10 +19,10 @@ from queues.admission.cohort import Tree
 from queues.models import Queue
 from queues.trees import Sharing
 
-from . import holding
+from . import holding, hours
 
 # Waiting jobs considered at once per queue; jobs behind them could not start anyway while these wait. As many that are
-# larger than the quota, which hold up nobody, get their reason beside them.
+# larger than the quota, or beyond what their user may hold, and so hold up nobody, get their reason beside them.
 HORIZON = 200
 
 
@@ -60,16 +60,18 @@ def snapshot(
     used = dict(
         Job.objects.holding_quota().filter(queue__in=by_id).order_by().values_list("queue").annotate(total=Sum("slots"))
     )
-    machine = _machine(cluster, lock)
+    machine, now = _machine(cluster, lock), timezone.now()
     if held is None:
         held = holding.by_queue(shared) if looks_at_holders(shared) else {}
     states = []
     for queue in shared.queues:
         ours = [job for job in jobs if job.queue_id == queue.pk and names[job.pk]]
         taken = _taken(queue, ours, frozenset[str]().union(*(names[job.pk] for job in ours))) if ours else {}
+        spent = hours.spent_until(queue, now)
         state = admission.QueueState(
             queue.name, queue.quota, {queue.resource: used.get(queue.pk, 0)}, queue.is_open, taken, machine,
-            Policy(queue.policy), held.get(queue.pk, ()), queue.preempts,
+            Policy(queue.policy), held.get(queue.pk, ()), queue.preempts, queue.slots_per_user,
+            _held_by_users(queue) if queue.slots_per_user is not None else {}, spent.timestamp() if spent else None,
         )  # fmt: skip
         states.append(state)
     looks_ahead = looks_at_holders(shared)
@@ -77,7 +79,7 @@ def snapshot(
         admission.Pending(
             job.pk or 0, by_id[job.queue_id].name, {by_id[job.queue_id].resource: job.slots}, job.priority,
             job.created_at.timestamp(), names[job.pk], longest=holding.longest(job) if looks_ahead else None,
-            is_claiming=job.wait_code == Code.PREEMPTING,
+            is_claiming=job.wait_code == Code.PREEMPTING, user=job.user_id,
         )
         for job in jobs
     ]  # fmt: skip
@@ -100,9 +102,25 @@ def waiting(shared: Sharing) -> list[Job]:
             continue
         most = tree.most(queue.name) if shared.nodes else queue.nominal
         everybody = in_order(Job.objects.waiting().filter(queue=queue))
-        halves = (everybody.filter(slots__lte=most), everybody.filter(slots__gt=most))
-        found += [job for half in halves for job in half[:HORIZON]]
+        aside = Q(slots__gt=most) | _beyond_user_limit(queue)
+        found += [job for half in (everybody.exclude(aside), everybody.filter(aside)) for job in half[:HORIZON]]
     return found
+
+
+def _held_by_users(queue: Queue) -> dict[int, int]:
+    rows = Job.objects.holding_quota().filter(queue=queue).order_by().values_list("user")
+    return dict(rows.annotate(total=Sum("slots")))
+
+
+def _beyond_user_limit(queue: Queue) -> Q:
+    """Match jobs that cannot start since their user may not hold more."""
+    limit = queue.slots_per_user
+    if limit is None:
+        return Q(pk__in=[])
+    beyond = Q(slots__gt=limit)
+    for user, held in _held_by_users(queue).items():
+        beyond |= Q(user=user, slots__gt=max(0, limit - held))
+    return beyond
 
 
 def _machine(cluster: str, lock: Callable[[str], None] | None) -> admission.Machine | None:

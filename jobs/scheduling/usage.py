@@ -34,7 +34,7 @@ def over_quota_warning(queue: Queue, *, used: int) -> str:
     return "; ".join(words for words in sentences if words)
 
 
-def consequences(queue: Any, *, slots: int, is_open: bool) -> list[str]:
+def consequences(queue: Any, *, slots: int, is_open: bool, drains: bool = False) -> list[str]:
     """Return in sentences what a change of a queue would do to its jobs. `queue` has `used`, as `with_use` gives it."""
     waiting = list(in_order(Job.objects.waiting().filter(queue=queue)).values_list("pk", "name", "slots"))
     sentences = []
@@ -50,6 +50,11 @@ def consequences(queue: Any, *, slots: int, is_open: bool) -> list[str]:
         sentences.append(f"Larger than the new quota, so never to start with it: {listed(never, NAMED)}.")
     if queue.is_open and not is_open and waiting:
         sentences.append(f"{_jobs(len(waiting))} will wait until the queue is opened again; running jobs go on.")
+    if drains and not is_open and queue.used:
+        sentences.append(
+            f"Running jobs, which hold {describe({queue.resource: queue.used})}, are asked to stop: they get their grace, and "
+            "wait in the queue until it is opened again."
+        )
     if is_open and waiting and (slots > queue.nominal or not queue.is_open):
         sentences.append(_starting(waiting, max(0, slots - queue.used)))
     return sentences

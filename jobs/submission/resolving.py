@@ -15,7 +15,7 @@ from jobs.core import pod_fields, removal, restarts
 from jobs.core.plan import Role, slots_of
 from jobs.core.spec import JobSpec, parse
 from jobs.core.volumes import mounts
-from queues import excluded, trees
+from queues import excluded, rules, trees
 from queues.models import Queue
 from queues.resources import describe, fits
 from queues.shape import ReplicaShape
@@ -41,7 +41,9 @@ def resolve(*, queue: Queue, sent: Mapping[str, Any], workspace: Workspace | Non
     spec = parse(
         sent,
         gpus_per_node=queue.gpus_per_node,
-        defaults=queue.defaults,
+        defaults=queue.defaults
+        if queue.longest_seconds is None
+        else {"deadline_seconds": queue.longest_seconds, **queue.defaults},
         is_file=command_words.is_file_of(workspace),
         options=frameworks.OPTIONS,
     )
@@ -66,6 +68,10 @@ def resolve(*, queue: Queue, sent: Mapping[str, Any], workspace: Workspace | Non
     if problem := storage.start_problem(queue, spec):
         raise InvalidSpec(problem)
     asked = {queue.resource: slots_of(roles)}
+    if problems := rules.refusals(
+        queue, priority=spec.priority, deadline_seconds=spec.deadline_seconds, slots=slots_of(roles)
+    ):
+        raise InvalidSpec(*problems)
     most = trees.most(queue)
     if not fits(asked, {queue.resource: most}):
         borrowed = " with what it may borrow" if most > queue.nominal else ""

@@ -21,7 +21,7 @@ from jobs.models import Job, in_order
 from jobs.scheduling import waiting
 from jobs.scheduling.quota_use import QuotaUse, use_of
 from jobs.scheduling.usage import consequences, over_quota_warning, with_use
-from queues import clusters, services
+from queues import clusters, rules, services
 from queues.admission import Policy
 from queues.models import Resource, TeamQuota
 from queues.readable import readable_queues
@@ -44,9 +44,23 @@ class QueueForm(forms.Form):
     description = forms.CharField(required=False, max_length=200)
     is_open = forms.BooleanField(required=False)
     policy = forms.ChoiceField(choices=POLICIES, required=False)  # without one it stays as it is
+    drains = forms.BooleanField(required=False)
     preempts = forms.BooleanField(required=False)
     borrowing_limit = forms.IntegerField(required=False)
     reason = forms.CharField(required=False, max_length=200)
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        for rule in rules.RULES:
+            self.fields[rule.name] = forms.IntegerField(required=False, label=rule.label, help_text=rule.words)
+
+    @property
+    def limits(self) -> list[forms.BoundField]:
+        return [self[name] for name in rules.NAMES]
+
+    @property
+    def has_limits(self) -> bool:
+        return any(one.value() not in (None, "") or one.errors for one in self.limits)
 
     def take(self, error: InvalidInput) -> None:
         for problem in error.problems:
@@ -130,15 +144,17 @@ def _would_do(queue: Any, form: QueueForm) -> Context:
     """Return what these values would do, and a word by which a form says that this was shown."""
     if not form.is_valid() or services.problems_in({"slots": form.cleaned_data["slots"]}):
         return {"consequences": []}
-    slots, is_open = form.cleaned_data["slots"], form.cleaned_data["is_open"]
-    return {"consequences": consequences(queue, slots=slots, is_open=is_open), "seen": f"{slots} {is_open}"}
+    slots, is_open, drains = (form.cleaned_data[name] for name in ("slots", "is_open", "drains"))
+    found = consequences(queue, slots=slots, is_open=is_open, drains=drains)
+    return {"consequences": found, "seen": f"{slots} {is_open}{' drains' if drains else ''}"}
 
 
 def _change(request: HtmxRequest, queue: Any, form: QueueForm) -> bool:
     try:
         values = _given(form)
-        if "borrowing_limit" not in request.POST:
-            del values["borrowing_limit"]  # the page had no field for it
+        for name in ("borrowing_limit", *rules.NAMES):
+            if name not in request.POST:
+                del values[name]  # the page had no field for it
         row = services.change(queue=queue, by=request.user, **values)
     except InvalidInput as error:
         form.take(error)
@@ -151,7 +167,9 @@ def _change(request: HtmxRequest, queue: Any, form: QueueForm) -> bool:
 
 
 def _given(form: QueueForm) -> dict[str, Any]:
-    return {name: value for name, value in form.cleaned_data.items() if name != "policy" or value}
+    """Return the values of the form's fields; one that is open does not drain, whatever else is ticked."""
+    found = {name: value for name, value in form.cleaned_data.items() if name != "policy" or value}
+    return {**found, "drains": found["drains"] and not found["is_open"]}
 
 
 def _made(request: HtmxRequest, form: NewQueueForm) -> bool:

@@ -54,7 +54,12 @@ def decide(
 
 
 # Who waits for one of these holds up nobody.
-ASIDE = frozenset({Code.ON_HOLD, Code.EXCEEDS_MAXIMUM, Code.MACHINE_TOO_SMALL, Code.NAME_IN_USE})
+ASIDE = frozenset(
+    {
+        Code.ON_HOLD, Code.BUDGET_SPENT, Code.EXCEEDS_MAXIMUM, Code.EXCEEDS_USER_LIMIT, Code.USER_LIMIT,
+        Code.MACHINE_TOO_SMALL, Code.NAME_IN_USE,
+    }
+)  # fmt: skip
 
 
 @dataclass
@@ -101,6 +106,7 @@ class Round:
             name: group for group in _groups(self.queues, {node.name: node for node in nodes}) for name in group.holding
         }
         self._lines = {name: _Line() for name in self.queues}
+        self._by_user = {name: dict(queue.user_used) for name, queue in self.queues.items()}
         self._claiming: set[int] = set()  # jobs for which others were preempted in this round
 
     def in_turn(self, pending: Iterable[Pending]) -> Iterator[Pending]:
@@ -175,6 +181,7 @@ class Round:
         gone = next(one for one in group.holding[queue] if one.job == job)
         group.holding[queue].remove(gone)
         group.real.use(queue, -gone.amount)
+        self._by_user[queue][gone.user] = self._by_user[queue].get(gone.user, 0) - gone.amount
         if not gone.is_leaving:
             group.planned.use(queue, -gone.amount)
         group.admitted -= gone.amount
@@ -200,15 +207,25 @@ class Round:
         queue, group = self.queues[job.queue], self._groups[job.queue]
         if not queue.is_open:
             return Reason(Code.ON_HOLD, queue.name)
+        if queue.spent_until is not None and queue.spent_until > self.now:
+            return Reason(Code.BUDGET_SPENT, queue.name, job.asked, at=queue.spent_until)
         if job.asked.keys() - queue.nominal.keys() or job.amount > group.real.most(queue.name):
             return Reason(Code.EXCEEDS_MAXIMUM, queue.name, job.asked, quota=queue.nominal, most=self._most(queue))
         if queue.machine and job.amount > queue.machine.slots:
             return Reason(Code.MACHINE_TOO_SMALL, queue.name, job.asked, slots=queue.machine.slots)
+        if queue.user_limit is not None and job.amount > (left := queue.user_limit - self._held_by(job)):
+            code = Code.USER_LIMIT if job.amount <= queue.user_limit else Code.EXCEEDS_USER_LIMIT
+            (resource,) = queue.nominal
+            return Reason(code, queue.name, job.asked, {resource: max(0, left)}, {resource: queue.user_limit})
         for name in sorted(job.names):
             for taken in (queue.taken, group.taken):
                 if name in taken:
                     return Reason(Code.NAME_IN_USE, queue.name, job=taken[name], name=name)
         return None
+
+    def _held_by(self, job: Pending) -> int:
+        """Return how much the other jobs of a job's user hold in its queue."""
+        return self._by_user[job.queue].get(job.user, 0)
 
     def _decide(self, job: Pending, line: _Line) -> Decision:
         queue, ahead, is_head = self.queues[job.queue], line.ahead, not line.ahead
@@ -310,11 +327,12 @@ class Round:
             group.first.reserved = without(job, group.first.reserved, now=self.now)
         group.real.use(job.queue, job.amount)
         group.planned.use(job.queue, job.amount)
+        self._by_user[job.queue][job.user] = self._held_by(job) + job.amount
         group.admitted += job.amount
         group.new.add(job.job)
         group.taken.update(dict.fromkeys(job.names, job.job))
         ends_by = None if job.longest is None else self.now + job.longest
-        held = Holding(job.job, job.asked, ends_by, job.expected, job.queue, job.priority)
+        held = Holding(job.job, job.asked, ends_by, job.expected, job.queue, job.priority, user=job.user)
         group.holding.setdefault(job.queue, []).append(held)
 
     def _machine(self, queue: QueueState) -> Machine | None:

@@ -14,7 +14,7 @@ from .reasons import Code
 from .snapshot import Holding, Pending, QueueState, Range
 
 MOST = 100  # waiting jobs: further behind a range says little
-NEVER = frozenset({Code.EXCEEDS_MAXIMUM, Code.MACHINE_TOO_SMALL})
+NEVER = frozenset({Code.EXCEEDS_MAXIMUM, Code.EXCEEDS_USER_LIMIT, Code.MACHINE_TOO_SMALL})
 LEAVING_SECONDS = 60.0  # what a preempted job may take to be gone
 
 
@@ -102,7 +102,8 @@ def _seconds(taken: Range, *, is_late: bool) -> float:
 
 def _unknown(queues: Sequence[QueueState], waiting: Sequence[Pending], job: Pending) -> tuple[int, ...]:
     """Return the jobs before this one of which nothing is known."""
-    if not next(queue for queue in queues if queue.name == job.queue).is_open:
+    own = next(queue for queue in queues if queue.name == job.queue)
+    if not own.is_open or own.spent_until is not None:
         return ()
     running = [one.job for queue in queues for one in queue.holding if one.remaining is None]
     before = [one.job for one in waiting if one.order < job.order and one.expected is None]

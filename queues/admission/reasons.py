@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from enum import StrEnum
 
 from common.text import listed
@@ -11,7 +12,10 @@ from ..resources import Resources, describe
 
 class Code(StrEnum):
     ON_HOLD = "on_hold"  # an administrator closed the queue
+    BUDGET_SPENT = "budget_spent"  # the queue has used its hours of this month
     EXCEEDS_MAXIMUM = "exceeds_maximum"  # larger than the queue's whole quota: it never starts
+    EXCEEDS_USER_LIMIT = "exceeds_user_limit"  # larger than what one user may hold: it never starts
+    USER_LIMIT = "user_limit"  # its user's other jobs hold what one user may
     MACHINE_TOO_SMALL = "machine_too_small"  # larger than the machine of a local cluster
     NAME_IN_USE = "name_in_use"  # another running job has a name that it needs
     BEHIND = "behind"  # others of its queue come first
@@ -25,6 +29,8 @@ class Code(StrEnum):
 class Reason:
     """`needs`, `free` and `quota` are amounts; `job` is the one that is first or holds the name; `ahead` how many wait before.
 
+    For a limit of users `quota` is what one user may hold, and `free` what is left of that.
+
     Where a queue may borrow, `free` is how much more it may take now, and `most` how much it may hold in all.
     """
 
@@ -37,7 +43,7 @@ class Reason:
     job: int = 0
     name: str = ""
     slots: int = 0  # of the machine
-    at: float | None = None  # until when the free quota is reserved, if that is known
+    at: float | None = None  # until when the free quota is reserved, or the queue waits, if that is known
     jobs: tuple[int, ...] = ()  # that give their quota back for it
     most: Resources = field(default_factory=dict)  # with what the queue may borrow
     lent: int = 0  # of what the queue or its team does not use, how much others use
@@ -65,6 +71,24 @@ def words(reason: Reason, *, is_lasting: bool = False) -> str:
     match reason.code:
         case Code.ON_HOLD:
             return f"queue {reason.queue} is closed; an administrator can open it"
+        case Code.BUDGET_SPENT:
+            when = f" on {datetime.fromtimestamp(reason.at, UTC):%-d %B}" if reason.at else ""
+            return (
+                f"queue {reason.queue} has used its hours of this month; starts when they begin anew{when}, or when an "
+                "administrator raises its budget"
+            )
+        case Code.EXCEEDS_USER_LIMIT:
+            return (
+                f"{needs}, but one user may hold {describe(reason.quota)} in queue {reason.queue}; submit a smaller job, or ask "
+                "an administrator to raise the limit"
+            )
+        case Code.USER_LIMIT if is_lasting:
+            return f"{needs}; its user holds too much of the {describe(reason.quota)} that one user may in queue {reason.queue}"
+        case Code.USER_LIMIT:
+            return (
+                f"{needs}; one user may hold {describe(reason.quota)} in queue {reason.queue}, of which {describe(reason.free)} "
+                f"{'is' if sum(reason.free.values()) == 1 else 'are'} left; starts when own jobs have ended"
+            )
         case Code.EXCEEDS_MAXIMUM:
             return (
                 f"{needs}, but queue {reason.queue} has {describe(reason.most or reason.quota)} in all"

@@ -54,6 +54,7 @@ class Holding:
     is_leaving: bool = False
     is_preempted: bool = False
     is_spared: bool = False
+    user: int = 0
 
     @property
     def amount(self) -> int:
@@ -64,7 +65,8 @@ class Holding:
 class QueueState:
     """One queue: its quota, and what its jobs hold now. `holding` names them, where a policy or a forecast needs that.
 
-    `preempts`: its jobs may take the place of those of a lower priority in it.
+    `preempts`: its jobs may take the place of those of a lower priority in it. `user_limit`: how much of it the jobs of one
+    user may hold, `user_used`: how much they do. `spent_until`: when its hours of this month begin anew, if they are spent.
     """
 
     name: str
@@ -76,6 +78,9 @@ class QueueState:
     policy: Policy = Policy.STRICT
     holding: tuple[Holding, ...] = ()
     preempts: bool = False
+    user_limit: int | None = None
+    user_used: Mapping[int, int] = field(default_factory=dict)
+    spent_until: float | None = None
 
 
 @dataclass(frozen=True)
@@ -95,6 +100,7 @@ class Pending:
     longest: float | None = None
     expected: Range | None = None
     is_claiming: bool = False
+    user: int = 0
 
     @property
     def amount(self) -> int:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime, timezone
 from typing import Any
 
 import click
 
+from muster.commands.durations import seconds_of, span
 from muster.commands.job_options import content, set_fields
 from muster.commands.output import Output, reading
 from muster.commands.queue_file import read_template, written
@@ -35,10 +37,33 @@ def renamed(fields: dict[str, Any]) -> dict[str, Any]:
         nulls.append("borrowing_limit")
     elif borrow is not None:
         found["borrowing_limit"] = borrow
-    if found.get("flavor") == "none":
-        nulls.append("flavor")
-        del found["flavor"]
+    for name in ("flavor", *LIMITS):
+        if found.get(name) == "none":
+            nulls.append(name)
+            del found[name]
     return {**found, **({"to_null": nulls} if nulls else {})}
+
+
+LIMITS = ("highest_priority", "largest_job", "longest_seconds", "slots_per_user", "budget_hours")
+
+
+def whole_or_none(_ctx: click.Context, _param: click.Parameter, value: str | None) -> int | str | None:
+    """Read a limit: a whole number, or `none`."""
+    if value is None or value == "none":
+        return value
+    if not re.fullmatch(r"-?[0-9]+", value):
+        raise click.BadParameter(f"{value!r} is no whole number; write none for no limit")
+    return int(value)
+
+
+def time_or_none(_ctx: click.Context, _param: click.Parameter, value: str | None) -> int | str | None:
+    """Read a limit in time, such as 24h, or `none`."""
+    if value is None or value == "none":
+        return value
+    try:
+        return seconds_of(value)
+    except ValueError as error:
+        raise click.BadParameter(f"{error}; write none for no limit") from error
 
 
 @click.group(invoke_without_command=True)
@@ -71,12 +96,38 @@ def show(*, queue: str, output: Output) -> None:
 @click.argument("queue", shell_complete=queue_names)
 @click.option("--slots", metavar="N", type=click.IntRange(min=1), help="Quota, in slots.")
 @click.option("--gpus-per-node", metavar="N", type=click.IntRange(min=0), help="GPUs per machine.")
-@click.option("--open/--close", "is_open", default=None, help="Whether the queue accepts jobs.")
+@click.option("--open/--close", "is_open", default=None, help="Whether jobs of the queue may start.")
+@click.option("--drain", is_flag=True, default=None, help="Close it, and let running jobs stop and wait, too.")
 @click.option("--policy", type=click.Choice(POLICIES), help="Whether a job may start before one that does not fit yet.")
 @click.option("--flavor", metavar="NAME", help="Flavor that it takes from its team's quota, or none.")
 @click.option("--borrow", metavar="N", callback=limit, help="How much beyond its slots it may take: a number, or all.")
 @click.option(
     "--preempt/--no-preempt", "preempts", default=None, help="Whether a higher priority takes a lower one's place."
+)
+@click.option(
+    "--highest-priority", metavar="N", callback=whole_or_none, help="Highest priority of its jobs: a number, or none."
+)
+@click.option("--largest-job", metavar="N", callback=whole_or_none, help="Slots that one job may take, or none.")
+@click.option(
+    "--longest",
+    "longest_seconds",
+    metavar="TIME",
+    callback=time_or_none,
+    help="Longest deadline of its jobs, such as 24h, or none; jobs without a deadline get it.",
+)
+@click.option(
+    "--per-user",
+    "slots_per_user",
+    metavar="N",
+    callback=whole_or_none,
+    help="Slots that one user's jobs may hold at once, or none.",
+)
+@click.option(
+    "--budget",
+    "budget_hours",
+    metavar="HOURS",
+    callback=whole_or_none,
+    help="Hours times slots that its jobs may use in a month, or none.",
 )
 @click.option("--description", metavar="TEXT", help="Description of the queue.")
 @click.option(
@@ -92,12 +143,19 @@ def show(*, queue: str, output: Output) -> None:
 )
 @click.option("--reason", metavar="TEXT", help="Reason, recorded in the audit log.")
 @reading
-def set_queue(*, queue: str, output: Output, defaults: dict[str, Any], file: str | None, **fields: Any) -> None:
+def set_queue(
+    *, queue: str, output: Output, defaults: dict[str, Any], file: str | None, drain: bool | None, **fields: Any
+) -> None:
     """Change a queue (administrators of its team only)."""
+    if drain:
+        if fields["is_open"]:
+            raise click.UsageError("--drain closes the queue; leave out --open")
+        fields |= {"is_open": False, "drains": True}
     if not defaults and file is None and all(value is None for name, value in fields.items() if name != "reason"):
         words = (
-            "--slots, --gpus-per-node, --open, --close, --policy, --flavor, --borrow, --preempt, --no-preempt, "
-            "--description, --default or --from-file"
+            "--slots, --gpus-per-node, --open, --close, --drain, --policy, --flavor, --borrow, --preempt, "
+            "--no-preempt, --highest-priority, --largest-job, --longest, --per-user, --budget, --description, "
+            "--default or --from-file"
         )
         raise click.UsageError(f"nothing to change: give {words}")
     with open_client() as client:
@@ -204,8 +262,7 @@ def _list(output: Output) -> None:
 def _row(queue: Queue) -> tuple[object, ...]:
     used = f"{queue.used} of {queue.nominal}"
     free = max(0, queue.nominal - queue.used)
-    state = "open" if queue.is_open else "closed"
-    return (queue.name, queue.team, queue.cluster, queue.resource, used, free, queue.gpus_per_node or "", state)
+    return (queue.name, queue.team, queue.cluster, queue.resource, used, free, queue.gpus_per_node or "", _state(queue))
 
 
 def _about(queue: Queue) -> list[str]:
@@ -217,16 +274,30 @@ def _about(queue: Queue) -> list[str]:
         "resource": queue.resource,
         "used": f"{queue.used} of {queue.nominal}",
         "per node": f"{queue.gpus_per_node} GPUs" if queue.gpus_per_node else "",
-        "state": "open" if queue.is_open else "closed",
+        "state": _state(queue),
         "order": queue.policy.replace("_", " ") + (", higher priorities preempt" if queue.preempts else ""),
         "flavor": queue.flavor or "",
         "borrows": _borrows(queue),
+        "limits": _limits(queue),
         "defaults": ", ".join(f"{name}={value}" for name, value in sorted(queue.defaults.items())),
         "template": f"version {queue.version}, {', '.join(sorted(queue.template))}" if queue.template else "",
         "checked": _check(queue),
         "notice": queue.notice,
     }
     return [f"{name:<9} {printable(text)}" for name, text in facts.items() if text]
+
+
+def _state(queue: Queue) -> str:
+    return "open" if queue.is_open else "draining" if queue.drains else "closed"
+
+
+def _limits(queue: Queue) -> str:
+    longest = None if queue.longest_seconds is None else span(queue.longest_seconds)
+    known = {
+        "priority": queue.highest_priority, "slots of a job": queue.largest_job, "length of a job": longest,
+        "slots of a user": queue.slots_per_user, "hours a month": queue.budget_hours,
+    }  # fmt: skip
+    return ", ".join(f"{name} {value}" for name, value in known.items() if value is not None)
 
 
 def _borrows(queue: Queue) -> str:

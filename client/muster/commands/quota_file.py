@@ -16,7 +16,8 @@ from muster.teams.models_quotas import Cohort, Flavor, Quota
 # Fields of a queue in the file, by the API's names; the first two cannot be changed.
 PLACE = ("cluster", "resource")
 CHANGEABLE = (
-    "slots", "gpus_per_node", "policy", "flavor", "borrowing_limit", "preempts", "is_open", "description",
+    "slots", "gpus_per_node", "policy", "flavor", "borrowing_limit", "preempts", "highest_priority", "largest_job",
+    "longest_seconds", "slots_per_user", "budget_hours", "is_open", "drains", "description",
 )  # fmt: skip
 OF_FLAVOR = ("cluster", "resource", "gpus_per_node")
 OF_COHORT = ("above",)
@@ -237,9 +238,10 @@ def _of_queue(team: str, name: str, queue: Mapping[str, Any], there: Queue | Non
 # What the file leaves out where it says nothing.
 _EMPTY = {
     "gpus_per_node": 0, "description": "", "is_open": True, "policy": "strict", "flavor": None, "borrowing_limit": 0,
-    "preempts": False,
+    "preempts": False, "drains": False,
 }  # fmt: skip
-_LEFT_OUT = ("gpus_per_node", "description", "flavor", "borrowing_limit", "preempts")
+_LIMITS = ("highest_priority", "largest_job", "longest_seconds", "slots_per_user", "budget_hours")
+_LEFT_OUT = ("gpus_per_node", "description", "flavor", "borrowing_limit", "preempts", "drains", *_LIMITS)
 
 
 def _described(queue: Queue) -> dict[str, Any]:
@@ -247,7 +249,8 @@ def _described(queue: Queue) -> dict[str, Any]:
     every = {"cluster": queue.cluster, "resource": queue.resource, "slots": queue.nominal}
     every |= {name: getattr(queue, name) for name in CHANGEABLE[1:]}
     kept = ("flavor", "borrowing_limit", "preempts") if "flavor" in queue.raw else ()
-    left_out = {name for name in _LEFT_OUT if name not in kept and every[name] == _EMPTY[name]}
+    kept = (*kept, "drains", *_LIMITS) if "drains" in queue.raw else kept
+    left_out = {name for name in _LEFT_OUT if name not in kept and every[name] == _EMPTY.get(name)}
     return {name: value for name, value in every.items() if name not in left_out}
 
 

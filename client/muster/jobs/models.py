@@ -249,6 +249,12 @@ class Queue(Model):
     policy: str = "strict"
     flavor: str | None = None  # that it takes from its team's quota
     preempts: bool = False  # its jobs take the place of those of a lower priority
+    drains: bool = False  # running jobs stop while it is closed
+    highest_priority: int | None = None  # the limits; None: none
+    largest_job: int | None = None  # slots
+    longest_seconds: int | None = None
+    slots_per_user: int | None = None
+    budget_hours: int | None = None  # hours times slots in a month
     description: str = ""
     notice: str = ""  # what a user should know about the quota now
     defaults: Mapping[str, Any] = mapping()  # fields that its jobs have unless they say otherwise

@@ -98,7 +98,8 @@ def test_a_platform_administrator_makes_a_queue(api, boss):
     assert api("admin").post("/queues", NEW).status_code == 409
     assert AuditEntry.objects.get().after == {
         "slots": 16, "is_open": True, "policy": "backfill", "description": "", "gpus_per_node": 8,
-            "flavor": None, "borrowing_limit": 0, "preempts": False,
+        "flavor": None, "borrowing_limit": 0, "preempts": False, "drains": False, "highest_priority": None, "largest_job": None,
+        "longest_seconds": None, "slots_per_user": None, "budget_hours": None,
     }  # fmt: skip
 
 
@@ -129,3 +130,15 @@ def test_the_service_layer_validates_values_itself(people, queue):
     for values in ({"slots": True}, {"slots": "8"}, {"is_open": 1}, {"nominal": 3}, {"description": "a\0"}):
         with pytest.raises(InvalidInput):
             services.change(queue=queue, by=people.admin, **values)
+
+
+def test_limits_are_set_by_rest_and_are_in_the_audit(api, queue):
+    using = api("admin")
+    said = using.patch("/queues/default", {"slots_per_user": 4, "budget_hours": 0, "reason": "for all"}).json()
+    assert (said["slots_per_user"], said["budget_hours"], said["largest_job"]) == (4, 0, None)
+    entry = AuditEntry.objects.latest("id")
+    assert entry.before == {"slots_per_user": None, "budget_hours": None}
+    assert entry.after == {"slots_per_user": 4, "budget_hours": 0, "reason": "for all"}
+    assert using.patch("/queues/default", {"budget_hours": None}).json()["budget_hours"] is None
+    refused = using.patch("/queues/default", {"slots_per_user": "0.5 GPU"})
+    assert refused.status_code == 422 and '"slots_per_user"' in refused.text

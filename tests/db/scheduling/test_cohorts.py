@@ -56,7 +56,7 @@ def test_a_team_borrows_and_gives_back_and_the_victim_waits_with_its_place_kept(
         == f"needs 8 CPU slots, which job {borrowed.pk} was asked to give back; starts when it has ended"
     )
     said = JobEvent.objects.get(job=borrowed, kind="note", message__startswith="asked to give its quota back")
-    assert f"job {mine.pk} of team {mine.team.name} has a better right to it" in said.message, "not its name"
+    assert f"a job of team {mine.team.name} has a better right to it" in said.message, "neither its name nor its number"
     assert waiting.of_job(mine).reason.code == "preempting"
     schedule()
     assert JobEvent.objects.filter(job=borrowed, kind="note", message__startswith="asked to give").count() == 1

@@ -48,6 +48,12 @@ WRITES: dict[str, tuple[str, str, Any, str]] = {
     "queues set research --flavor h100 --borrow 4 --preempt": (
         "PATCH", "/queues/research", {"flavor": "h100", "borrowing_limit": 4, "preempts": True}, "h100",
     ),
+    "queues set research --drain": ("PATCH", "/queues/research", {"is_open": False, "drains": True}, "draining"),
+    "queues set research --longest 24h --per-user 16 --budget none --highest-priority -5 --largest-job 8": (
+        "PATCH", "/queues/research",
+        {"longest_seconds": 86400, "slots_per_user": 16, "budget_hours": None, "highest_priority": -5, "largest_job": 8},
+        "priority -5, slots of a job 8, length of a job 1d, slots of a user 16",
+    ),
     "queues set research --flavor none --borrow all": (
         "PATCH", "/queues/research", {"flavor": None, "borrowing_limit": None}, "research",
     ),

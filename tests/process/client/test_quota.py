@@ -100,6 +100,16 @@ def test_a_quota_that_has_drifted_is_seen() -> None:
     ]
 
 
+def test_limits_are_in_the_file_and_one_that_has_drifted_is_seen() -> None:
+    said = {"name": "train", "team": "nlp", "nominal": 8, "drains": False, "slots_per_user": 4, "largest_job": None}
+    text = written(Known([Queue.parse(said)]))
+    there = Known([Queue.parse({**said, "slots_per_user": None, "largest_job": 2, "is_open": False, "drains": True})])
+    assert [one.words for one in changes(read(text, source="f"), there, source="f")] == [
+        "team nlp: queue train: largest_job 2 -> none, slots_per_user none -> 4, is_open no -> yes, drains yes -> no"
+    ]
+    assert "drains" not in written(Known([Queue("old", team="nlp")])), "a server of the release before has no limits"
+
+
 def test_what_is_shared_is_sent_as_it_is_written(run: Run, logged_in: FakeMuster, tmp_path: Path) -> None:
     file = tmp_path / "quota.yaml"
     quotas = {"h100": {"nominal": 8, "cohort": "all", "lending_limit": None}}

@@ -29,6 +29,19 @@ Q = QueueState("q", {"cpu": 4})
         ("higher priority goes first", Q, [job(1, 4), job(2, 4, priority=5)], [2]),
         ("a job larger than the whole quota holds up nobody", Q, [job(1, 5), job(2, 3), job(3, 1)], [2, 3]),
         ("a closed queue admits nothing", QueueState("q", {"cpu": 4}, is_open=False), [job(1, 1)], []),
+        ("a queue whose hours are spent admits nothing", QueueState("q", {"cpu": 4}, spent_until=9.0), [job(1, 1)], []),
+        (
+            "of one user no more than the limit, and that holds up nobody else",
+            QueueState("q", {"cpu": 4}, user_limit=2),
+            [job(1, 1, user=7), job(2, 2, user=7), job(3, 1, user=7), job(4, 2, user=8), job(5, 1)],
+            [1, 3, 4],
+        ),
+        (
+            "what a user holds counts",
+            QueueState("q", {"cpu": 4}, {"cpu": 2}, user_limit=2, user_used={7: 2}),
+            [job(1, 1, user=7), job(2, 2, user=8)],
+            [2],
+        ),
         ("a full queue admits nothing", QueueState("q", {"cpu": 4}, {"cpu": 4}), [job(1, 1)], []),
     ],
 )
@@ -50,6 +63,24 @@ def test_every_waiting_job_gets_a_reason():
     assert (third.why.code, third.is_head) == (Code.BEHIND, False)
     assert third.reason == "1 ahead in queue q; job 2 is first"
     assert words(third.why, is_lasting=True) == "behind other jobs in queue q", "does not change while it moves up"
+
+
+def test_limits_of_users_and_budgets_say_what_helps():
+    limited = QueueState("q", {"cpu": 4}, {"cpu": 1}, user_limit=2, user_used={7: 1})
+    one, never = decide([limited], [job(1, 2, user=7), job(2, 3, user=8)])
+    assert (one.why.code, never.why.code) == (Code.USER_LIMIT, Code.EXCEEDS_USER_LIMIT)
+    assert one.reason == (
+        "needs 2 CPU slots; one user may hold 2 CPU slots in queue q, of which 1 CPU slot is left; "
+        "starts when own jobs have ended"
+    )
+    assert "submit a smaller job, or ask an administrator" in never.reason
+    assert (
+        words(one.why, is_lasting=True)
+        == "needs 2 CPU slots; its user holds too much of the 2 CPU slots that one user may in queue q"
+    )
+    (spent,) = decide([QueueState("q", {"cpu": 4}, spent_until=1_798_761_600.0)], [job(1, 1)])
+    assert spent.reason.startswith("queue q has used its hours of this month; starts when they begin anew on 1 January")
+    assert decide([QueueState("q", {"cpu": 4}, spent_until=5.0)], [job(1, 1)], now=5.0) == [Admit(1)]
 
 
 def test_a_job_that_can_never_fit_gets_the_total_quota_as_its_reason():

@@ -1,0 +1,46 @@
+-- Sums what jobs held of their queues' quota: hours times slots, by period and team, queue, user or job, from the launch of
+-- each attempt to its end. `lost`: of failed attempts, what came after their last checkpoint; `starting`: of the others, until they ran.
+-- Of removed jobs only the sum is known, which is taken for the time just before their end; nothing of it is lost.
+-- Run by jobs/scheduling/hours.py (used), for pages, the API and budgets.
+-- Cost: the attempts of these queues that lasted within the time, once for each period.
+--
+-- Parameters: queues (bigint[]), since, until, now (timestamptz), step (interval: the length of a period), by (text: team,
+-- queue, user or job; columns that it does not name are null).
+WITH held AS (
+    SELECT job.id AS job_id, job.name, job.team_id, job.queue_id, job.user_id, job.slots,
+        attempt.launched_at AS began,
+        COALESCE(attempt.ended_at, job.finished_at, %(now)s) AS ended,
+        CASE WHEN attempt.reason IN ('failed', 'retry', 'start_timeout') THEN COALESCE(
+            (SELECT max(written_at) FROM jobs_checkpoint AS saved WHERE saved.job_id = job.id AND saved.attempt = attempt.number),
+            attempt.launched_at
+        ) ELSE COALESCE(attempt.ended_at, job.finished_at, %(now)s) END AS lost_from,
+        CASE WHEN attempt.reason IN ('failed', 'retry', 'start_timeout') THEN attempt.launched_at
+            ELSE COALESCE(attempt.running_at, attempt.ended_at, job.finished_at, %(now)s)
+        END AS ran_from
+    FROM jobs_attempt AS attempt
+    JOIN jobs_job AS job ON job.id = attempt.job_id
+    WHERE job.queue_id = ANY(%(queues)s)
+        AND attempt.launched_at < %(until)s
+        AND (attempt.ended_at > %(since)s OR (attempt.ended_at IS NULL AND attempt.number = job.attempt))
+    UNION ALL
+    SELECT id, name, team_id, queue_id, user_id, slots, 
+        finished_at - held_seconds * interval '1 second', finished_at, finished_at, finished_at - held_seconds * interval '1 second'
+    FROM jobs_removedjob
+    WHERE queue_id = ANY(%(queues)s) AND finished_at > %(since)s
+        AND finished_at - held_seconds * interval '1 second' < %(until)s
+), periods AS (
+    SELECT begins, LEAST(begins + %(step)s, %(until)s) AS ends
+    FROM generate_series(%(since)s, %(until)s - interval '1 microsecond', %(step)s) AS begins
+)
+SELECT begins, team_id,
+    CASE WHEN %(by)s IN ('queue', 'job') THEN queue_id END AS of_queue,
+    CASE WHEN %(by)s IN ('user', 'job') THEN user_id END AS of_user,
+    CASE WHEN %(by)s = 'job' THEN job_id END AS of_job,
+    CASE WHEN %(by)s = 'job' THEN name ELSE '' END AS of_name,
+    sum(slots * extract(epoch FROM LEAST(ended, ends) - GREATEST(began, begins))) / 3600 AS hours,
+    sum(slots * GREATEST(0, extract(epoch FROM LEAST(ended, ends) - GREATEST(lost_from, begins)))) / 3600 AS lost,
+    sum(slots * GREATEST(0, extract(epoch FROM LEAST(ran_from, ends) - GREATEST(began, begins)))) / 3600 AS starting
+FROM periods
+JOIN held ON began < ends AND ended > begins
+GROUP BY 1, 2, 3, 4, 5, 6
+ORDER BY 1, 2, 3, 4, 5
