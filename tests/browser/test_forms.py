@@ -38,6 +38,20 @@ def test_an_error_loses_neither_files_nor_secrets(page, queue, tmp_path):
     assert (job.name, job.spec["secrets"], job.workspace is not None) == ("a-name", ["TOKEN"], True)
 
 
+def test_a_job_is_submitted_while_the_page_still_asks_whether_it_fits(page, queue):
+    """Both are requests of one form, and the later one was once dropped, which left the button waiting for ever."""
+    page.goto("/jobs/new")
+    page.fill("#id_command", "python3 train.py")
+    page.locator("label").filter(has=page.locator("#code-none")).click()
+    held = []
+    page.route(re.compile(r"/jobs/new\?.*nodes=2"), lambda route: held.append(route))
+    with page.expect_request(re.compile(r"/jobs/new\?.*nodes=2")):
+        page.fill("#id_nodes", "2")
+    page.get_by_role("button", name="Submit", exact=True).click()
+    expect(page).to_have_url(re.compile(r"/jobs/\d+$"))
+    assert held and Job.objects.get().nodes == 2
+
+
 def test_what_a_change_of_a_queue_does_is_shown_while_typing(page, lab, queue, team, people):
     Membership.objects.filter(team=team, user=people.owner).update(role=Role.ADMIN)
     seed.running(lab, nodes=2, per_node=3, steps=2)
