@@ -11,6 +11,7 @@ from jobs.api.nodes import ExcludedNodesView, ExcludedNodeView, SuspectedNodesVi
 from jobs.api.plans import JobFieldsView, PlanView
 from jobs.api.queues import AllowedOneView, AllowedView, CeilingsView, CeilingView, QueueViewSet
 from jobs.api.quotas import CohortsView, CohortView, FlavorsView, FlavorView, QuotasView, QuotaView
+from jobs.api.usage import UsageView
 from jobs.api.viewset import JobViewSet
 from jobs.api.volumes import VolumesView, VolumeView
 from jobs.api.webhooks import AgainView, DeliveriesView, PingView, RotateView, WebhooksView, WebhookView
@@ -60,6 +61,7 @@ urlpatterns = [
     path("suspected-nodes", SuspectedNodesView.as_view(), name="api-suspected-nodes"),
     path("job-fields", JobFieldsView.as_view(), name="api-job-fields"),
     path("plans", PlanView.as_view(), name="api-plans"),
+    path("usage", UsageView.as_view(), name="api-usage"),
     path("schema", ApiSchema.as_view(), name="api-schema"),
     path("", include(router.urls)),
 ]

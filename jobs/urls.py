@@ -20,6 +20,7 @@ from .web import (
     queues,
     submit,
     team_namespaces,
+    usage,
     volumes,
     webhooks,
 )
@@ -44,6 +45,8 @@ urlpatterns = [
     path("make-queue", queue_form.make, name="queue-make"),
     path("queues/<slug:name>", queue_form.edit, name="queue-edit"),
     path("queues/<slug:name>/template", queue_template.template, name="queue-template"),
+    path("usage", usage.page, name="usage"),
+    path("usage.csv", usage.table, name="usage-csv"),
     path("clusters", clusters.page, name="clusters"),
     path("new-cluster", cluster_form.new, name="cluster-new"),
     path("clusters/<slug:name>/namespaces", team_namespaces.page, name="cluster-namespaces"),

@@ -32,6 +32,7 @@ from muster.commands import (
     team_secrets,
     teams,
     tokens,
+    usage,
     volumes,
     waiting,
     webhooks,
@@ -99,8 +100,8 @@ for command in (
     control.cancel, control.suspend, control.resume, control.resubmit, control.delete_log,
     parts.attempts, parts.ranks, parts.replicas, parts.events, parts.checkpoints, metrics.metrics,
     code.workspaces, code.diff, code.files, code.cat,
-    queues.queues, quota.quota, teams.teams, tokens.tokens, team_secrets.secrets, volumes.volumes, webhooks.webhooks,
-    clusters.clusters, nodes.nodes, audit.audit,
+    queues.queues, quota.quota, usage.usage, teams.teams, tokens.tokens, team_secrets.secrets, volumes.volumes,
+    webhooks.webhooks, clusters.clusters, nodes.nodes, audit.audit,
     about.open_page, about.schema, about.version, completion.completion,
 ):  # fmt: skip
     cli.add_command(command)

@@ -167,6 +167,7 @@ class Client:
     cohorts = blocking(Core.cohorts)
     set_cohort = blocking(Core.set_cohort)
     quotas = blocking(Core.quotas)
+    usage = blocking(Core.usage)
     set_quota = blocking(Core.set_quota)
     remove_flavor = blocking(Core.remove_flavor)
     remove_cohort = blocking(Core.remove_cohort)

@@ -23,6 +23,7 @@ class Used:
     until all their replicas ran. `queue`, `user` and `job` are ids, and None where the sum is over them."""
 
     begins: datetime
+    resource: str
     team: int
     queue: int | None
     user: int | None
@@ -45,7 +46,7 @@ def used(
     span: dict[str, Any] = {"since": since, "until": until, "now": now, "step": step or until - since}
     with connection.cursor() as cursor:
         cursor.execute(_HOURS, {**span, "queues": list(queues), "by": by})
-        return [Used(*row[:6], *(float(one or 0) for one in row[6:])) for row in cursor.fetchall()]
+        return [Used(*row[:7], *(float(one or 0) for one in row[7:])) for row in cursor.fetchall()]
 
 
 def spent_until(queue: Queue, now: datetime) -> datetime | None:

@@ -1,4 +1,4 @@
--- Sums what jobs held of their queues' quota: hours times slots, by period and team, queue, user or job, from the launch of
+-- Sums what jobs held of their queues' quota: hours times slots, by period, resource and team, queue, user or job, from the launch of
 -- each attempt to its end. `lost`: of failed attempts, what came after their last checkpoint; `starting`: of the others, until they ran.
 -- Of removed jobs only the sum is known, which is taken for the time just before their end; nothing of it is lost.
 -- Run by jobs/scheduling/hours.py (used), for pages, the API and budgets.
@@ -32,15 +32,16 @@ WITH held AS (
     SELECT begins, LEAST(begins + %(step)s, %(until)s) AS ends
     FROM generate_series(%(since)s, %(until)s - interval '1 microsecond', %(step)s) AS begins
 )
-SELECT begins, team_id,
+SELECT begins, queue.resource, held.team_id,
     CASE WHEN %(by)s IN ('queue', 'job') THEN queue_id END AS of_queue,
     CASE WHEN %(by)s IN ('user', 'job') THEN user_id END AS of_user,
     CASE WHEN %(by)s = 'job' THEN job_id END AS of_job,
-    CASE WHEN %(by)s = 'job' THEN name ELSE '' END AS of_name,
+    CASE WHEN %(by)s = 'job' THEN held.name ELSE '' END AS of_name,
     sum(slots * extract(epoch FROM LEAST(ended, ends) - GREATEST(began, begins))) / 3600 AS hours,
     sum(slots * GREATEST(0, extract(epoch FROM LEAST(ended, ends) - GREATEST(lost_from, begins)))) / 3600 AS lost,
     sum(slots * GREATEST(0, extract(epoch FROM LEAST(ran_from, ends) - GREATEST(began, begins)))) / 3600 AS starting
 FROM periods
 JOIN held ON began < ends AND ended > begins
-GROUP BY 1, 2, 3, 4, 5, 6
-ORDER BY 1, 2, 3, 4, 5
+JOIN queues_queue AS queue ON queue.id = queue_id
+GROUP BY 1, 2, 3, 4, 5, 6, 7
+ORDER BY 1, 2, 3, 4, 5, 6

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 
-from muster.http.model import Json, Model, unchanged
+from muster.http.model import Json, Model, moment, unchanged
 
 
 @dataclass(frozen=True)
@@ -43,4 +44,24 @@ class Quota(Model):
     lent: int = 0
     waiting: int = 0
     waiting_jobs: int = 0
+    raw: Json = unchanged()
+
+
+@dataclass(frozen=True)
+class Usage(Model):
+    """What was used in a time, in hours times slots. Fields over which it is a sum are empty.
+
+    `lost`: what failed attempts did after their last checkpoint; `starting`: until all replicas ran.
+    """
+
+    team: str
+    queue: str = ""
+    user: str = ""
+    job: int | None = None
+    name: str = ""
+    begins: datetime | None = moment()
+    resource: str = ""
+    hours: float = 0.0
+    lost: float = 0.0
+    starting: float = 0.0
     raw: Json = unchanged()

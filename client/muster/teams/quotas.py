@@ -7,7 +7,7 @@ from typing import Any
 
 from muster.http.call import Call, nothing, page, place
 from muster.http.session import Session
-from muster.teams.models_quotas import Cohort, Flavor, Quota
+from muster.teams.models_quotas import Cohort, Flavor, Quota, Usage
 
 
 class Quotas(Session):
@@ -56,3 +56,21 @@ class Quotas(Session):
     async def remove_quota(self, team: str, flavor: str) -> None:
         """Take a team's quota of a flavor away, as a platform administrator: its queues stand by themselves then."""
         return await self._send(Call("DELETE", place("teams", team, "quotas", flavor), nothing))
+
+    async def usage(
+        self,
+        *,
+        by: str = "team",
+        team: str | None = None,
+        since: str | None = None,
+        until: str | None = None,
+        is_daily: bool = False,
+    ) -> list[Usage]:
+        """Return hours times slots that your teams used, by team, queue, user or job, the largest first.
+
+        `since` and `until` (not included) are days in UTC such as 2026-03-01; the last 30 days without them.
+        """
+        step = "day" if is_daily else None
+        return await self._whole(
+            page("/usage", parse=Usage.parse, by=by, team=team, since=since, until=until, step=step)
+        )

@@ -97,6 +97,7 @@ CLIENT = {
     "GET /teams/{team}/quotas": ("quotas", "quota list"),
     "PUT /teams/{team}/quotas/{flavor}": ("set_quota", "quota set"),
     "DELETE /teams/{team}/quotas/{flavor}": ("remove_quota", "quota remove"),
+    "GET /usage": ("usage", "usage"),
     "GET /teams/{team}/members": ("members", "teams members list"),
     "PUT /teams/{team}/members/{username}": ("set_member", "teams members set"),
     "DELETE /teams/{team}/members/{username}": ("remove_member", "teams members remove"),
@@ -254,6 +255,7 @@ def quotas(script):
     assert "all" in script.run("quota set nlp slots --nominal 64 --cohort all --lend 8")
     assert script.read("quota list nlp")[0]["lending_limit"] == 8
     script.run("quota remove nlp slots")
+    assert [one["team"] for one in script.read("usage --by job --team nlp")] == ["nlp"]
     for line in ("quota remove-cohort part", "quota remove-cohort all", "quota remove-flavor slots"):
         script.run(line)
     assert script.read("quota flavors") == []

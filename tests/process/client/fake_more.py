@@ -170,6 +170,9 @@ class More:
         self.queues.append({"used": 0, "is_open": True, **json.loads(seen["body"])})
         return 201, self.queues[-1], {}
 
+    def get_usage(self, seen: dict[str, Any]) -> Answer:
+        return _results([usage_row()])
+
     def get_audit(self, seen: dict[str, Any]) -> Answer:
         query = seen["query"]
         names = [name for name in ("team", "actor", "act") if name in query]
@@ -228,6 +231,13 @@ def delivery(number: int) -> dict[str, Any]:
 
 def member(username: str, role: str) -> dict[str, Any]:
     return {"username": username, "role": role, "is_active": True, "is_service_account": username.endswith("-bot")}
+
+
+def usage_row() -> dict[str, Any]:
+    return {
+        "begins": "2026-03-01T00:00:00Z", "resource": "gpu", "team": "vision", "queue": "", "user": "ada", "job": None,
+        "name": "", "hours": 12.34, "lost": 2.0, "starting": 0.0,
+    }  # fmt: skip
 
 
 def audit_entry(number: int) -> dict[str, Any]:
