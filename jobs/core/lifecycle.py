@@ -299,7 +299,7 @@ def _wanted_stop(view: JobView) -> Step | None:
     if view.is_cancel_requested:
         return _stop(StopReason.CANCELLED, "cancelled")
     if view.is_preempt_requested:
-        return _stop(StopReason.PREEMPTED, "preempted: another job has a better right to its quota")
+        return _stop(StopReason.PREEMPTED, "preempted: asked to give its quota back")
     if view.is_suspended:
         return _stop(StopReason.SUSPENDED, "suspended")
     return None

@@ -189,8 +189,8 @@ def test_malformed_objects_with_our_labels_do_not_stop_the_watch(place, cluster)
 # -- permanent failures, with the server's message
 
 
-def test_an_exceeded_quota_is_the_reason_of_the_refusal(place, cluster):
-    place.make("resourcequotas", {"metadata": {"name": "few"}, "spec": {"hard": {"pods": "1"}}})
+def test_a_quota_that_has_less_than_one_pod_takes_is_the_reason_of_the_refusal(place, cluster):
+    place.make("resourcequotas", {"metadata": {"name": "few"}, "spec": {"hard": {"pods": "0"}}})
     until(lambda: place.admin.get(place.path("resourcequotas", "few")).json().get("status", {}).get("hard"))
     with pytest.raises(Refused, match="exceeded quota: few"):
         cluster.apply(plan(5))

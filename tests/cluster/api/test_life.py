@@ -12,8 +12,9 @@ from jobs.control.store import DjangoStore
 from jobs.core.attempt_ref import AttemptRef
 from jobs.core.lifecycle import Phase
 from jobs.ingest import agent_tokens
-from jobs.models import Job, Replica
+from jobs.models import Job, JobEvent, Replica
 from jobs.scheduling.scheduler import schedule
+from tests.cluster.api.test_kubernetes import foreign_pod
 from tests.cluster.conftest import REF, TOLERATIONS, NamespaceFixture, expected
 from tests.support.patience import until
 
@@ -156,9 +157,28 @@ def test_cancel_leaves_nothing_but_the_tombstone(life, place):
     until(lambda: place.admin.get(place.path("secrets")).json()["items"] == [])
 
 
-def test_a_refusal_of_the_cluster_fails_the_job_with_its_message(life, place):
-    place.make("resourcequotas", {"metadata": {"name": "few"}, "spec": {"hard": {"pods": "1"}}})
+def quota_of_pods(place, count: int) -> None:
+    place.make("resourcequotas", {"metadata": {"name": "few"}, "spec": {"hard": {"pods": str(count)}}})
     until(lambda: place.admin.get(place.path("resourcequotas", "few")).json().get("status", {}).get("hard"))
+
+
+def test_a_job_waits_while_others_use_up_the_quota_of_its_namespace(life, place):
+    """A second wall that the platform makes; pods that are ending count in it until they are gone."""
+    place.make("pods", foreign_pod("other", {}))
+    quota_of_pods(place, 2)
+    until(lambda: place.admin.get(place.path("resourcequotas", "few")).json()["status"]["used"]["pods"] == "1")
+    job = life.until(life.submit_only(), Phase.STARTING, Phase.FAILED)
+    notes = JobEvent.objects.filter(job=job, message__contains="exceeded quota: few")
+    until(lambda: life.until(job, Phase.STARTING, Phase.FAILED) and notes.exists())
+    assert "waits for the quota of its namespace" in notes.get().message
+    assert job.phase == Phase.STARTING and len(place.pods()) == 2, "the other, and the first of its own"
+    place.remove("pods", "other")
+    life.until(job, Phase.RUNNING, Phase.FAILED)
+    assert (job.phase, job.failures, job.attempt) == (Phase.RUNNING, 0, 1)
+
+
+def test_a_refusal_of_the_cluster_fails_the_job_with_its_message(life, place):
+    quota_of_pods(place, 0)
     job = life.submit()
     assert job.phase in (Phase.STOPPING, Phase.FAILED)
     life.until(job, Phase.FAILED)

@@ -1,6 +1,7 @@
 """Classify answers of the API server: proceed, try again later, or never. Pure."""
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,8 +13,11 @@ from .decode import read_object
 from .objects import words
 
 LONGEST_WAIT = 30.0
-# Repeating these calls gives the same answer: refused by quota or webhook, invalid object, missing namespace.
+# Repeating these calls gives the same answer: refused by a webhook, invalid object, missing namespace. A quota that others
+# use up is the exception.
 NEVER = frozenset({400, 403, 404, 405, 413, 415, 422})
+_QUOTA = re.compile(r"exceeded quota: [^,]+, requested: (?P<requested>.+), used: .+, limited: (?P<limited>.+)", re.S)
+_AMOUNT = re.compile(r"([\w./-]+)=(\d+)(?![\w.])")  # of what is counted: pods and devices
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,18 @@ class ApiAnswer:
         return self.status == 403 and "cannot create resource" in self.words
 
     @property
+    def is_over_quota(self) -> bool:
+        """Whether a quota of the namespace (ResourceQuota) is used up, so that a creation works once others have ended.
+
+        False where more of something is asked for than the quota has in all.
+        """
+        found = _QUOTA.search(self.words) if self.status == 403 else None
+        if found is None:
+            return False
+        limited = {name: int(count) for name, count in _AMOUNT.findall(found["limited"])}
+        return all(int(count) <= limited.get(name, int(count)) for name, count in _AMOUNT.findall(found["requested"]))
+
+    @property
     def is_crowded(self) -> bool:
         """Whether the server asks for fewer concurrent requests."""
         return self.status in (429, 503)
@@ -75,6 +91,8 @@ def need_created(answer: ApiAnswer, what: str) -> Mapping[str, Any]:
     """Return the body of a good answer. Raises Refused for what will never work, Unreachable for the rest."""
     if answer.is_good:
         return answer.body
+    if answer.is_over_quota:
+        raise Unreachable(f"{what} waits for the quota of its namespace, which others use up: {answer.words}")
     if answer.status in NEVER:
         raise Refused(f"the cluster refuses {what}: {answer.words}")
     raise Unreachable(f"{what} is not created yet: {answer.words}")

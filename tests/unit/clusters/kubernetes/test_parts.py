@@ -30,6 +30,31 @@ def test_a_failed_creation_is_final_or_retryable_by_its_status(status, error):
         need_created(answered(status, {"message": "exceeded quota: gpus"}), "pod x")
 
 
+QUOTA = 'pods "x" is forbidden: exceeded quota: few, requested: {}, used: pods=3,requests.nvidia.com/gpu=8, limited: {}'
+
+
+@pytest.mark.parametrize(
+    ("case", "requested", "limited", "error"),
+    [
+        ("used up by others", "pods=1", "pods=3", Unreachable),
+        ("used up by others", "pods=1,requests.nvidia.com/gpu=8", "pods=9,requests.nvidia.com/gpu=8", Unreachable),
+        ("more than there is", "pods=1,requests.nvidia.com/gpu=8", "pods=9,requests.nvidia.com/gpu=4", Refused),
+        (
+            "what is not counted in whole numbers is not compared",
+            "requests.memory=9Gi",
+            "requests.memory=10G",
+            Unreachable,
+        ),
+    ],
+)
+def test_a_quota_that_others_use_up_is_waited_for(case, requested, limited, error):
+    said = {"message": QUOTA.format(requested, limited)}
+    with pytest.raises(error, match="exceeded quota: few"):
+        need_created(answered(403, said), "pod x")
+    with pytest.raises(Refused):
+        need_created(answered(403, {"message": "failed quota: few: must specify limits.cpu"}), "pod x")
+
+
 @pytest.mark.parametrize("status", [401, 403, 404, 410, 429, 500])
 def test_a_failed_read_is_always_retryable(status):
     with pytest.raises(Unreachable, match="said"):
