@@ -312,6 +312,8 @@ def _stop(reason: StopReason, message: str, *, is_failure: bool = False, is_free
 def _failed(view: JobView, ending: Verdict) -> Step:
     if ending.is_port_taken and view.free_starts < FREE_STARTS:
         return _stop(StopReason.RETRY, "the rendezvous port was in use before any rank started", is_free_start=True)
+    if ending.is_preempted:  # by its cluster: it waits again, with its place and its retries kept
+        return _stop(StopReason.PREEMPTED, ending.message)
     left = view.max_retries - view.failures
     if left > 0 and not ending.is_hopeless:
         return _stop(

@@ -29,6 +29,9 @@ _UP = frozenset({ReplicaState.RUNNING, ReplicaState.SUCCEEDED})
 ASKED_FOR = frozenset({"stopped on request", "stopped by the control plane"})
 NO_PLACE = "no place for it"  # how the reason of a replica begins that no node takes
 NO_IMAGE = "no such image"  # how the reason of a replica begins whose image is proven not to exist
+PLACE_TAKEN = (
+    "a pod of a higher priority took its place"  # how the reason of a replica begins that its cluster preempted
+)
 PORT_TAKEN = "port taken"  # a replica's reason: nothing ran, the rendezvous port was in use
 
 
@@ -123,13 +126,15 @@ class Seen:
 class Verdict:
     """The replicas' joint result: "succeeded", "failed" with a message, or "open".
 
-    `is_hopeless`: another attempt would fail in the same way.
+    `is_hopeless`: another attempt would fail in the same way. `is_preempted`: the cluster gave a replica's place to another
+    pod, which is no failure of the job.
     """
 
     outcome: str
     message: str = ""
     is_port_taken: bool = False
     is_hopeless: bool = False
+    is_preempted: bool = False
 
 
 def verdict(roles: Iterable[RoleView], replicas: Iterable[ReplicaSeen]) -> Verdict:
@@ -188,10 +193,14 @@ def _failure(role: RoleView, replicas: list[ReplicaSeen]) -> Verdict | None:
 
 
 def _failed_by(ended: list[ReplicaSeen], rest: str = "") -> Verdict:
-    """Return the failure by the first of these, or by one that every attempt would have; `rest` follows its end."""
-    first = next((one for one in ended if one.reason.startswith(NO_IMAGE)), ended[0])
-    is_hopeless = first.reason.startswith(NO_IMAGE)
-    return Verdict("failed", describe_end(first) + rest, first.reason == PORT_TAKEN, is_hopeless)
+    """Return the failure by the first of these, or by one that explains the others; `rest` follows its end.
+
+    That is one that every attempt would have, or one whose place its cluster took: the others lost it as a peer.
+    """
+    telling = (one for reason in (NO_IMAGE, PLACE_TAKEN) for one in ended if one.reason.startswith(reason))
+    first = next(telling, ended[0])
+    is_hopeless, is_preempted = (first.reason.startswith(reason) for reason in (NO_IMAGE, PLACE_TAKEN))
+    return Verdict("failed", describe_end(first) + rest, first.reason == PORT_TAKEN, is_hopeless, is_preempted)
 
 
 def _elastic_failure(

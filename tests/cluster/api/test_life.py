@@ -12,7 +12,7 @@ from jobs.control.store import DjangoStore
 from jobs.core.attempt_ref import AttemptRef
 from jobs.core.lifecycle import Phase
 from jobs.ingest import agent_tokens
-from jobs.models import Job, JobEvent, Replica
+from jobs.models import Attempt, Job, JobEvent, Replica
 from jobs.scheduling.scheduler import schedule
 from tests.cluster.api.test_kubernetes import foreign_pod
 from tests.cluster.conftest import REF, TOLERATIONS, NamespaceFixture, expected
@@ -155,6 +155,23 @@ def test_cancel_leaves_nothing_but_the_tombstone(life, place):
     (stone,) = place.admin.get(place.path("services")).json()["items"]
     assert stone["metadata"]["labels"][labels.SEALED] == "true"
     until(lambda: place.admin.get(place.path("secrets")).json()["items"] == [])
+
+
+def test_a_job_whose_pod_the_scheduler_preempts_waits_again_and_uses_no_retry(life, place):
+    job = life.submit()
+    taken = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler", "message": "said"}
+    path = place.path("pods", life.pod(job, 1))  # as the scheduler does: first the condition, then the deletion
+    answer = place.admin.patch(
+        f"{path}/status", json={"status": {"conditions": [taken]}}, headers={"Content-Type": "application/strategic-merge-patch+json"}
+    )  # fmt: skip
+    assert answer.status_code == 200, answer.text
+    assert place.admin.delete(path).status_code == 200
+    life.until(job, Phase.QUEUED, Phase.ADMITTED, Phase.FAILED)
+    assert (job.phase != Phase.FAILED, job.failures) == (True, 0)
+    life.until(job, Phase.RUNNING, Phase.FAILED)
+    assert (job.phase, job.attempt, job.failures) == (Phase.RUNNING, 2, 0)
+    before = Attempt.objects.get(job=job, number=1)
+    assert (before.reason, before.outcome) == ("preempted", "queued") and "took its place" in before.message
 
 
 def quota_of_pods(place, count: int) -> None:

@@ -20,7 +20,7 @@ from jobs.core.lifecycle import (
     decide,
     settled,
 )
-from jobs.core.verdict import NO_IMAGE, PORT_TAKEN, ReplicaSeen, ReplicaState, RoleView, Seen, verdict
+from jobs.core.verdict import NO_IMAGE, PLACE_TAKEN, PORT_TAKEN, ReplicaSeen, ReplicaState, RoleView, Seen, verdict
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 WORKERS = (RoleView("worker", 2, completes=True, essential=True),)
@@ -202,6 +202,18 @@ def test_an_elastic_job_without_enough_replicas_that_have_their_image_is_not_ret
     ):
         step = decide(view("starting", roles=roles, max_retries=5), Seen(tuple(replicas), as_of=at(10)), at(10))
         assert (step.reason, step.message) == (StopReason.FAILED, words)
+
+
+@pytest.mark.parametrize("phase", ["starting", "running"])
+def test_a_job_whose_pod_its_cluster_preempts_is_queued_again_and_uses_no_retry(phase):
+    taken = worker(1, "failed", exit_code=143, reason=f"{PLACE_TAKEN} (PreemptionByScheduler): default-scheduler: ...")
+    ended = Seen((worker(0, "failed", exit_code=1), taken), as_of=at(10))  # which lost its peer
+    step = decide(view(phase, max_retries=0), ended, at(10))
+    assert (step.to, step.reason, step.is_failure) == (Phase.STOPPING, StopReason.PREEMPTED, False)
+    assert step.message.startswith("worker-1 ") and PLACE_TAKEN in step.message
+    stopping = after(view(phase, max_retries=0), step, at(10))
+    landed = after(stopping, decide(stopping, replace(ended, is_sealed=True, as_of=at(20)), at(20)), at(20))
+    assert (landed.phase, landed.failures) == (Phase.QUEUED, 0)
 
 
 def test_a_start_timeout_is_not_applied_while_the_view_is_stale():

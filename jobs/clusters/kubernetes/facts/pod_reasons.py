@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from agent.pod_entry import CAN_NOT_START
-from jobs.core.verdict import NO_PLACE
+from jobs.core.verdict import NO_PLACE, PLACE_TAKEN
 
 from ..api.objects import condition, get, items, text, whole, words
 from . import images
@@ -24,7 +24,7 @@ _SHORT_OF = re.compile(r"^(\d+) Insufficient (\S+)\Z")
 _NODES = re.compile(r"^(\d+) node\(s\) (.+)\Z")
 # What ended it: k8s.io/api/core/v1, reasons of the condition DisruptionTarget.
 _DISRUPTIONS = {
-    "PreemptionByScheduler": "a pod of a higher priority took its place",
+    "PreemptionByScheduler": PLACE_TAKEN,
     "DeletionByTaintManager": "its node is closed to it or does not answer",
     "EvictionByEvictionAPI": "its node is being emptied",
     "DeletionByPodGC": "its node is gone",

@@ -9,7 +9,7 @@ from typing import Any
 
 from jobs.core import exits
 from jobs.core.attempt_ref import AttemptRef
-from jobs.core.verdict import ENDED, NO_IMAGE, ReplicaSeen, ReplicaState
+from jobs.core.verdict import ENDED, NO_IMAGE, PLACE_TAKEN, ReplicaSeen, ReplicaState
 
 from ..api.objects import condition, get, items, text, version, whole, words
 from ..build import labels
@@ -145,8 +145,17 @@ class AttemptObjects:
         return pod
 
     def _ended(self) -> list[Pod]:
-        """Return deleted pods that had ended: a pod that completed during its grace period counts as completed."""
-        return [pod for pod in self.gone if pod.state in ENDED and self.is_ours(pod)]
+        """Return deleted pods of which it is known how they ended.
+
+        A pod that completed during its grace period counts as completed, one that was preempted and gone before it could
+        report anything as lost for that reason.
+        """
+        preempted = (
+            replace(pod, state=ReplicaState.LOST)
+            for pod in self.gone
+            if pod.state not in ENDED and pod.reason.startswith(PLACE_TAKEN)
+        )
+        return [pod for pod in (*self.gone, *preempted) if pod.state in ENDED and self.is_ours(pod)]
 
 
 def read_pod(thing: Any) -> Pod | None:
