@@ -25,9 +25,14 @@ def sharing(queue: Queue) -> Sharing:
     return Sharing((queue,))
 
 
-def of_flavor(flavor: int) -> list[Sharing]:
-    """Return all that share a flavor, one for each root: a cohort with no other above it, or a team that is in none."""
+def of_flavor(flavor: int, *, instead: TeamQuota | None = None) -> list[Sharing]:
+    """Return all that share a flavor, one for each root: a cohort with no other above it, or a team that is in none.
+
+    `instead`: a team's quota as it might be, in place of the one that it has.
+    """
     quotas = {one.team_id: one for one in TeamQuota.objects.filter(flavor=flavor).select_related("team")}
+    if instead is not None:
+        quotas[instead.team_id] = instead
     every = Queue.objects.filter(flavor=flavor, team__in=quotas).select_related("team", "flavor").order_by("pk")
     rows = Cohort.objects.values_list("pk", "parent_id", "name")
     parents, names = {pk: parent for pk, parent, _ in rows}, {pk: name for pk, _, name in rows}

@@ -92,7 +92,7 @@ def test_axe_finds_nothing(chromium, site, lab, people, team, width, theme):
     paths = (
         "/jobs", f"/jobs/{running.pk}", f"/jobs/{failed.pk}", f"/jobs/{running.pk}?view=list", f"/jobs/{running.pk}/logs", f"/jobs/{running.pk}/cluster-events", "/jobs/new",
         "/", "/queues", "/queues/default", "/make-queue", "/teams", "/teams/nlp", "/teams/nlp/audit", "/teams/nlp/webhooks", "/teams/nlp/webhooks/chat", "/people", "/nodes", "/clusters", "/clusters/local?check=1", "/clusters/local/pods", "/clusters/local?only=wrong", "/clusters/local/nodes/gpu-1", "/clusters/far/namespaces", "/new-cluster", "/clusters/far/settings", "/account",
-        "/teams/nlp/secrets", "/teams/nlp/secrets/hub", "/teams/nlp/volumes", "/teams/nlp/volumes/datasets", "/queues/default/template",
+        "/usage?by=user", "/teams/nlp/quota", "/teams/nlp/secrets", "/teams/nlp/secrets/hub", "/teams/nlp/volumes", "/teams/nlp/volumes/datasets", "/queues/default/template",
         "/account/tokens", "/account/password", "/account/sessions", "/account/second-factor", "/jobs/999999",
     )  # fmt: skip
     for path in paths:

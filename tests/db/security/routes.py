@@ -148,6 +148,7 @@ TABLE: dict[str, Route] = {
     "teams/{team}/service-accounts": route(PAGE, POST=MANAGE, kind=FORM, body="name=ci&role=viewer"),
     "teams/{team}/service-accounts/remove": route(PAGE, POST=MANAGE, kind=FORM, body="username=bot@nlp"),
     "teams/{team}/webhooks": route(PAGE, GET=READ, POST=MANAGE, kind=FORM, body="name=more&url=https://93.184.216.34/&format=json&events=end"),
+    "teams/{team}/quota": route(PAGE, GET=READ, POST=CEILING, kind=FORM, body="flavor=slots&nominal=64&cohort=&weight=1"),
     "teams/{team}/volumes": route(PAGE, GET=READ, POST=MANAGE, kind=FORM, body="name=more&cluster=local&size=1Gi&access_mode=ReadWriteMany"),
     "teams/{team}/volumes/{name}": route(PAGE, GET=READ, POST=MANAGE, kind=FORM, body="act=change&size=9Gi", at="teams/{team}/volumes/{volume}"),
     "queues/{name}/template": route(PAGE, GET=READ, POST=MANAGE, kind=FORM, body="yaml=defaults: {max_retries: 2}&shown="),
