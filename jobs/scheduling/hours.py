@@ -43,7 +43,12 @@ def used(
     """
     if until <= since:
         return []
-    span: dict[str, Any] = {"since": since, "until": until, "now": now, "step": step or until - since}
+    span: dict[str, Any] = {
+        "since": since,
+        "until": until,
+        "now": now,
+        "seconds": (step or until - since).total_seconds(),
+    }
     with connection.cursor() as cursor:
         cursor.execute(_HOURS, {**span, "queues": list(queues), "by": by})
         return [Used(*row[:7], *(float(one or 0) for one in row[7:])) for row in cursor.fetchall()]

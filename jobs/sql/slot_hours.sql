@@ -4,8 +4,13 @@
 -- Run by jobs/scheduling/hours.py (used), for pages, the API and budgets.
 -- Cost: the attempts of these queues that lasted within the time, once for each period.
 --
--- Parameters: queues (bigint[]), since, until, now (timestamptz), step (interval: the length of a period), by (text: team,
--- queue, user or job; columns that it does not name are null).
+-- Parameters:
+--   queues   bigint[]     whose jobs count
+--   since    timestamptz  from when on
+--   until    timestamptz  until when
+--   now      timestamptz  until when what still runs has been running
+--   seconds  float8       the length of a period
+--   by       text         team, queue, user or job; columns that it does not name are null
 WITH held AS (
     SELECT job.id AS job_id, job.name, job.team_id, job.queue_id, job.user_id, job.slots,
         attempt.launched_at AS began,
@@ -29,8 +34,10 @@ WITH held AS (
     WHERE queue_id = ANY(%(queues)s) AND finished_at > %(since)s
         AND finished_at - held_seconds * interval '1 second' < %(until)s
 ), periods AS (
-    SELECT begins, LEAST(begins + %(step)s, %(until)s) AS ends
-    FROM generate_series(%(since)s, %(until)s - interval '1 microsecond', %(step)s) AS begins
+    SELECT begins, LEAST(begins + %(seconds)s * interval '1 second', %(until)s) AS ends
+    FROM generate_series(
+        %(since)s::timestamptz, %(until)s::timestamptz - interval '1 microsecond', %(seconds)s * interval '1 second'
+    ) AS begins
 )
 SELECT begins, queue.resource, held.team_id,
     CASE WHEN %(by)s IN ('queue', 'job') THEN queue_id END AS of_queue,
