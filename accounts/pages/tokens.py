@@ -13,6 +13,7 @@ from accounts import members, tokens
 from accounts.models import TOKEN_DAYS, Scope, Token, User
 from accounts.permissions import Act, teams_where
 from common.errors import InvalidInput, NotAllowed
+from common.http.forms import ServiceForm
 
 from .parts import UserRequest, answer, attempt
 
@@ -20,7 +21,7 @@ SHOWN = 100
 DAYS = [(7, "a week"), (30, "a month"), (TOKEN_DAYS, "three months"), (tokens.MOST_DAYS, "a year")]
 
 
-class TokenForm(forms.Form):
+class TokenForm(ServiceForm):
     """Check no rules itself: `tokens.issue` does, and its problems are shown at their fields."""
 
     name = forms.CharField(max_length=80)
@@ -48,10 +49,6 @@ class TokenForm(forms.Form):
             team=sent["team"] or None,
             service_account=sent["service_account"] or None,
         )
-
-    def take(self, error: InvalidInput) -> None:
-        for problem in error.problems:
-            self.add_error(problem.field if problem.field in self.fields else None, problem.message)
 
 
 @login_required

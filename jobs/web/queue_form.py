@@ -17,6 +17,7 @@ from accounts.models import Team
 from accounts.pages.parts import allowed
 from accounts.permissions import Act, is_platform_admin, may, require
 from common.errors import Conflict, InvalidInput, NotAllowed, Problem
+from common.http.forms import ServiceForm
 from jobs.models import Job, in_order
 from jobs.scheduling import waiting
 from jobs.scheduling.quota_use import QuotaUse, use_of
@@ -36,7 +37,7 @@ POLICIES = [
 ]
 
 
-class QueueForm(forms.Form):
+class QueueForm(ServiceForm):
     """Checks no rule of its own: `services.change` does, and its problems are shown at their fields."""
 
     slots = forms.IntegerField()
@@ -61,10 +62,6 @@ class QueueForm(forms.Form):
     @property
     def has_limits(self) -> bool:
         return any(one.value() not in (None, "") or one.errors for one in self.limits)
-
-    def take(self, error: InvalidInput) -> None:
-        for problem in error.problems:
-            self.add_error(problem.field if problem.field in self.fields else None, problem.message)
 
 
 class NewQueueForm(QueueForm):

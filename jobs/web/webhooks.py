@@ -13,6 +13,7 @@ from accounts.models import Team
 from accounts.pages.parts import allowed
 from accounts.permissions import Act, may, require
 from common.errors import Conflict, InvalidInput
+from common.http.forms import ServiceForm
 from jobs.models import Delivery, Webhook
 from jobs.webhooks import services
 from jobs.webhooks.events import Choice
@@ -33,7 +34,7 @@ EXAMPLE = "https://hooks.slack.com/services/…"
 RANGES = [("every", "Every job of the team"), ("named", "Only jobs that name it")]
 
 
-class WebhookForm(forms.Form):
+class WebhookForm(ServiceForm):
     """Checks no rule of its own: services do, and their problems are shown at their fields. An empty URL stays."""
 
     url = forms.CharField(required=False, max_length=4000)
@@ -45,10 +46,6 @@ class WebhookForm(forms.Form):
         data = self.cleaned_data
         sent = {"format": data["format"], "events": data["events"], "all_jobs": data["range"] != "named"}
         return {**sent, **({"url": data["url"]} if data["url"] else {})}
-
-    def take(self, error: InvalidInput) -> None:
-        for problem in error.problems:
-            self.add_error(problem.field if problem.field in self.fields else None, problem.message)
 
 
 class NewWebhookForm(WebhookForm):
