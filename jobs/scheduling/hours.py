@@ -55,7 +55,7 @@ def used(
 
 
 def spent_until(queue: Queue, now: datetime) -> datetime | None:
-    """Return when a queue's hours begin anew, if those of this month are spent; None if not, or without a budget."""
+    """Return when the next month begins, if a queue has spent the hours of this one; None if not, or without a budget."""
     if queue.budget_hours is None:
         return None
     begun = month_of(now)

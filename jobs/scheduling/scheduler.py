@@ -21,7 +21,7 @@ from . import snapshot
 
 
 def schedule() -> int:
-    """Admit what fits, in every queue with waiting jobs, and empty those that drain. Returns how many were admitted."""
+    """Admit what fits, in every queue with waiting jobs, and stop the jobs of those that drain. Return how many were admitted."""
     for draining in Queue.objects.filter(is_open=False, drains=True):
         _drain(draining)
     queues = Job.objects.waiting().order_by().values_list("queue_id", "queue__flavor_id").distinct()

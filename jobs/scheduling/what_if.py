@@ -20,43 +20,33 @@ NAMED = 5  # jobs in one sentence
 
 @dataclass(frozen=True)
 class _Outcome:
-    """`fits`: waiting jobs that may start at some time."""
+    """`fits`: waiting jobs that may start at some time; `used`: by the team's jobs."""
 
-    admitted: frozenset[int]
-    victims: frozenset[int]
-    fits: frozenset[int]
-    used: int  # by the team's jobs
-    total: int  # that the team has
+    admitted: frozenset[int] = frozenset()
+    victims: frozenset[int] = frozenset()
+    fits: frozenset[int] = frozenset()
+    used: int = 0
 
 
 def of_quota(after: TeamQuota, before: TeamQuota | None) -> list[str]:
     """Return in sentences what it would do if a team's quota were `after`, which is not saved; none where nothing changes."""
-    one = _outcome(after)
-    jobs = {
-        job.pk: job for job in Job.objects.filter(pk__in=one.admitted | one.victims | one.fits).select_related("team")
-    }
-    unit, sentences = after.flavor.resource, list[str]()
-    if before is not None and after.nominal > 2 * before.nominal > 0:
-        sentences.append(f"{after.nominal:,} is more than twice today's {before.nominal:,}.")
-    held = (
-        _outcome(before) if before is not None else _Outcome(frozenset(), frozenset(), frozenset(), one.used, one.total)
-    )
-    if (beyond := one.used - after.nominal) > max(0, held.used - (before.nominal if before else 0)):
+    then, now = _outcome(after), _outcome(before) if before is not None else _Outcome()
+    owned = before.nominal if before is not None else 0
+    sentences = []
+    if after.nominal > 2 * owned > 0:
+        sentences.append(f"{after.nominal:,} is more than twice today's {owned:,}.")
+    if (beyond := then.used - after.nominal) > max(0, now.used - owned):
         sentences.append(
-            f"Jobs of team {after.team.name} hold {describe({unit: one.used})}, {beyond} beyond that: others may take these back, "
-            "by preemption, when they need them. No job is stopped by the change alone."
+            f"Jobs of team {after.team.name} hold {describe({after.flavor.resource: then.used})}, {beyond} beyond that: others may "
+            "take these back, by preemption, when they need them. No job is stopped by the change alone."
         )
-    if new := one.victims - held.victims:
-        sentences.append(f"At once preempted for jobs that have a right to it: {_named(new, jobs, after)}.")
-    if new := one.admitted - held.admitted:
-        sentences.append(f"There is room at once for {_named(new, jobs, after)}.")
-    if lost := held.admitted - one.admitted:
-        others = {job.pk: job for job in Job.objects.filter(pk__in=lost).select_related("team")}
-        sentences.append(f"Would start now, and would wait: {_named(lost, others, after)}.")
-    if never := held.fits - one.fits:
-        others = {job.pk: job for job in Job.objects.filter(pk__in=never).select_related("team")}
-        sentences.append(f"Larger than they may get then, so never to start with it: {_named(never, others, after)}.")
-    return sentences
+    changes = (
+        (then.victims - now.victims, "At once preempted for jobs that have a right to it: {}."),
+        (then.admitted - now.admitted, "There is room at once for {}."),
+        (now.admitted - then.admitted, "Would start now, and would wait: {}."),
+        (now.fits - then.fits, "Larger than they may get then, so never to start with it: {}."),
+    )
+    return sentences + [words.format(_named(jobs, after)) for jobs, words in changes if jobs]
 
 
 def _outcome(quota: TeamQuota) -> _Outcome:
@@ -65,7 +55,7 @@ def _outcome(quota: TeamQuota) -> _Outcome:
         one for one in of_flavor(quota.flavor_id, instead=quota) if any(leaf.name == node for leaf in one.nodes)
     )
     if not shared.queues:
-        return _Outcome(frozenset(), frozenset(), frozenset(), 0, quota.nominal)
+        return _Outcome()
     jobs = snapshot.waiting(shared)
     seen = snapshot.snapshot(shared, jobs)
     decisions = admission.decide(seen.queues, seen.pending, nodes=seen.nodes, now=timezone.now().timestamp())
@@ -75,7 +65,6 @@ def _outcome(quota: TeamQuota) -> _Outcome:
         frozenset(victim for one in decisions if isinstance(one, admission.Wait) for victim in one.victims),
         _fitting(shared, jobs, tree),
         tree.used[node],
-        tree.total[node],
     )
 
 
@@ -84,13 +73,12 @@ def _fitting(shared: Sharing, jobs: Iterable[Job], tree: Tree) -> frozenset[int]
     return frozenset(job.pk for job in jobs if job.slots <= most[job.queue_id])
 
 
-def _named(pks: Iterable[int], jobs: dict[int, Job], quota: TeamQuota) -> str:
+def _named(pks: Iterable[int], quota: TeamQuota) -> str:
     """Name jobs; of other teams without their names, which are not for everybody."""
-    found = [jobs[pk] for pk in sorted(pks) if pk in jobs]
     words = [
         f"{job.name} (job {job.pk}, {job.slots})"
         if job.team_id == quota.team_id
         else f"a job of team {job.team.name} ({job.slots})"
-        for job in found
+        for job in Job.objects.filter(pk__in=pks).select_related("team").order_by("pk")
     ]
     return listed(words, NAMED)

@@ -28,7 +28,7 @@ WITH held AS (
         AND attempt.launched_at < %(until)s
         AND (attempt.ended_at > %(since)s OR (attempt.ended_at IS NULL AND attempt.number = job.attempt))
     UNION ALL
-    SELECT id, name, team_id, queue_id, user_id, slots, 
+    SELECT id, name, team_id, queue_id, user_id, slots,
         finished_at - held_seconds * interval '1 second', finished_at, finished_at, finished_at - held_seconds * interval '1 second'
     FROM jobs_removedjob
     WHERE queue_id = ANY(%(queues)s) AND finished_at > %(since)s

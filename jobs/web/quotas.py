@@ -18,6 +18,7 @@ from accounts.models import Team
 from accounts.pages.parts import allowed
 from accounts.permissions import is_platform_admin, require_platform_admin
 from common.errors import Conflict, InvalidInput
+from common.http.forms import ServiceForm
 from jobs.scheduling import what_if
 from jobs.scheduling.quota_use import QuotaUse, use_of
 from queues import cohorts
@@ -26,7 +27,7 @@ from queues.models import Cohort, Flavor, Queue, TeamQuota
 from .responses import HtmxRequest, answer, target_id
 
 
-class QuotaForm(forms.Form):
+class QuotaForm(ServiceForm):
     """Checks no rule of its own: `cohorts.set_quota` does, and its problems are shown at their fields."""
 
     flavor = forms.CharField(max_length=40)
@@ -46,10 +47,6 @@ class QuotaForm(forms.Form):
             "cohort": found["cohort"] or None,
             "weight": 1.0 if found["weight"] is None else found["weight"],
         }
-
-    def take(self, error: InvalidInput) -> None:
-        for problem in error.problems:
-            self.add_error(problem.field if problem.field in self.fields else None, problem.message)
 
 
 @login_required
@@ -81,10 +78,10 @@ def page(request: HtmxRequest, team: str) -> HttpResponse:
         form.take(error)
         return _page(request, found, form, status=422)
     messages.success(request, f"The quota of {flavor} was changed.")
-    undo = before is not None and before.version != row.version
-    if undo and before is not None:
-        request.session[_kept(found, flavor)] = {**cohorts.described(before), "version": row.version}
-    return redirect(f"{reverse('team-quota', args=[found.name])}{f'?undo={flavor}' if undo else ''}")
+    if before is None or before.version == row.version:  # nothing to go back to
+        return redirect("team-quota", team=found.name)
+    request.session[_kept(found, flavor)] = {**cohorts.described(before), "version": row.version}
+    return redirect(f"{reverse('team-quota', args=[found.name])}?undo={flavor}")
 
 
 def _page(

@@ -74,7 +74,7 @@ def words(reason: Reason, *, is_lasting: bool = False) -> str:
         case Code.BUDGET_SPENT:
             when = f" on {datetime.fromtimestamp(reason.at, UTC):%-d %B}" if reason.at else ""
             return (
-                f"queue {reason.queue} has used its hours of this month; starts when they begin anew{when}, or when an "
+                f"queue {reason.queue} has used its hours of this month; starts when the next month begins{when}, or when an "
                 "administrator raises its budget"
             )
         case Code.EXCEEDS_USER_LIMIT:

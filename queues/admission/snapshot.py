@@ -66,7 +66,7 @@ class QueueState:
     """One queue: its quota, and what its jobs hold now. `holding` names them, where a policy or a forecast needs that.
 
     `preempts`: its jobs may take the place of those of a lower priority in it. `user_limit`: how much of it the jobs of one
-    user may hold, `user_used`: how much they do. `spent_until`: when its hours of this month begin anew, if they are spent.
+    user may hold, `user_used`: how much they do. `spent_until`: when the next month begins, if its hours are spent.
     """
 
     name: str

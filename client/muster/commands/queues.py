@@ -13,7 +13,7 @@ from muster.commands.job_options import content, set_fields
 from muster.commands.output import Output, reading
 from muster.commands.queue_file import read_template, written
 from muster.commands.session import open_client, queue_names
-from muster.jobs.models import Queue
+from muster.jobs.models import LIMITS, Queue
 from muster.render import ago, printable
 
 POLICIES = ("strict", "backfill", "best_effort")
@@ -42,9 +42,6 @@ def renamed(fields: dict[str, Any]) -> dict[str, Any]:
             nulls.append(name)
             del found[name]
     return {**found, **({"to_null": nulls} if nulls else {})}
-
-
-LIMITS = ("highest_priority", "largest_job", "longest_seconds", "slots_per_user", "budget_hours")
 
 
 def whole_or_none(_ctx: click.Context, _param: click.Parameter, value: str | None) -> int | str | None:

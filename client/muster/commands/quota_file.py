@@ -10,14 +10,14 @@ import yaml
 
 from muster.commands.job_file import not_yaml
 from muster.errors import JobFileError
-from muster.jobs.models import Queue
+from muster.jobs.models import LIMITS, Queue
 from muster.teams.models_quotas import Cohort, Flavor, Quota
 
 # Fields of a queue in the file, by the API's names; the first two cannot be changed.
 PLACE = ("cluster", "resource")
 CHANGEABLE = (
-    "slots", "gpus_per_node", "policy", "flavor", "borrowing_limit", "preempts", "highest_priority", "largest_job",
-    "longest_seconds", "slots_per_user", "budget_hours", "is_open", "drains", "description",
+    "slots", "gpus_per_node", "policy", "flavor", "borrowing_limit", "preempts", *LIMITS, "is_open", "drains",
+    "description",
 )  # fmt: skip
 OF_FLAVOR = ("cluster", "resource", "gpus_per_node")
 OF_COHORT = ("above",)
@@ -240,8 +240,7 @@ _EMPTY = {
     "gpus_per_node": 0, "description": "", "is_open": True, "policy": "strict", "flavor": None, "borrowing_limit": 0,
     "preempts": False, "drains": False,
 }  # fmt: skip
-_LIMITS = ("highest_priority", "largest_job", "longest_seconds", "slots_per_user", "budget_hours")
-_LEFT_OUT = ("gpus_per_node", "description", "flavor", "borrowing_limit", "preempts", "drains", *_LIMITS)
+_LEFT_OUT = ("gpus_per_node", "description", "flavor", "borrowing_limit", "preempts", "drains", *LIMITS)
 
 
 def _described(queue: Queue) -> dict[str, Any]:
@@ -249,7 +248,7 @@ def _described(queue: Queue) -> dict[str, Any]:
     every = {"cluster": queue.cluster, "resource": queue.resource, "slots": queue.nominal}
     every |= {name: getattr(queue, name) for name in CHANGEABLE[1:]}
     kept = ("flavor", "borrowing_limit", "preempts") if "flavor" in queue.raw else ()
-    kept = (*kept, "drains", *_LIMITS) if "drains" in queue.raw else kept
+    kept = (*kept, "drains", *LIMITS) if "drains" in queue.raw else kept
     left_out = {name for name in _LEFT_OUT if name not in kept and every[name] == _EMPTY.get(name)}
     return {name: value for name, value in every.items() if name not in left_out}
 

@@ -236,6 +236,10 @@ class ClusterEvents(Model):
     raw: Json = unchanged()
 
 
+# Fields of a queue that limit its jobs; None: no limit.
+LIMITS = ("highest_priority", "largest_job", "longest_seconds", "slots_per_user", "budget_hours")
+
+
 @dataclass(frozen=True)
 class Queue(Model):
     name: str

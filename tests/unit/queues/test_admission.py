@@ -79,7 +79,9 @@ def test_limits_of_users_and_budgets_say_what_helps():
         == "needs 2 CPU slots; its user holds too much of the 2 CPU slots that one user may in queue q"
     )
     (spent,) = decide([QueueState("q", {"cpu": 4}, spent_until=1_798_761_600.0)], [job(1, 1)])
-    assert spent.reason.startswith("queue q has used its hours of this month; starts when they begin anew on 1 January")
+    assert spent.reason.startswith(
+        "queue q has used its hours of this month; starts when the next month begins on 1 January"
+    )
     assert decide([QueueState("q", {"cpu": 4}, spent_until=5.0)], [job(1, 1)], now=5.0) == [Admit(1)]
 
 
