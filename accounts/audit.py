@@ -62,6 +62,7 @@ class AuditAction(StrEnum):
     JOB_CANCELLED = "job.cancel"
     JOB_SUSPENDED = "job.suspend"
     JOB_RESUMED = "job.resume"
+    JOB_PRIORITY = "job.priority"
     JOB_LOG_DELETED = "job.delete-log"
     JOB_REMOVED = "job.remove"
     WEBHOOK_MADE = "webhook.make"
@@ -142,6 +143,7 @@ WORDS: dict[str, str] = {
     AuditAction.JOB_CANCELLED: "cancelled job",
     AuditAction.JOB_SUSPENDED: "suspended job",
     AuditAction.JOB_RESUMED: "resumed job",
+    AuditAction.JOB_PRIORITY: "changed the priority of job",
     AuditAction.JOB_LOG_DELETED: "deleted the log of job",
     AuditAction.JOB_REMOVED: "removed the finished job",
     AuditAction.WEBHOOK_MADE: "created webhook",

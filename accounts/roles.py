@@ -31,7 +31,7 @@ class Scope(TextChoices):
 class Act(StrEnum):
     READ = "read"  # see jobs, logs, code, queues
     SUBMIT = "submit"  # new jobs and workspaces
-    CONTROL = "control"  # cancel, suspend, resume, resubmit
+    CONTROL = "control"  # cancel, suspend, resume, resubmit, change the priority
     MANAGE = "manage"  # queues, members, service accounts, tokens, the audit
 
 

@@ -32,6 +32,7 @@ from jobs.scheduling.waiting import Waiting
 from jobs.webhooks import services as webhooks
 from queues import templates
 from queues.models import Queue
+from queues.rules import priority_problems
 from volumes import services as volumes
 from workspaces.models import Workspace
 from workspaces.services import hold
@@ -174,6 +175,19 @@ def resume(*, job: Job, by: User) -> Job:
     return _intend(job, by, "resume", wanted=lambda row: {"suspended": False} if row.suspended else {})
 
 
+def set_priority(*, job: Job, by: User, priority: int) -> Job:
+    """Give an unfinished job another priority; it keeps its age in the queue. Raises InvalidInput above the queue's highest."""
+    require(by, Act.CONTROL, job.team)
+    _refuse_finished(job, "given another priority")
+
+    def wanted(row: Job) -> dict[str, Any]:
+        if problems := priority_problems(row.queue, priority):
+            raise InvalidInput(*problems)
+        return {"priority": priority} if priority != row.priority else {}
+
+    return _intend(job, by, "priority", wanted=wanted, words=f"changed to {priority}", for_scheduler=True)
+
+
 def resubmit(*, job: Job, by: User, idempotency_key: str | None = None) -> tuple[Job, bool]:
     """Submit the same description, secrets and code as a new job; keys as for `submit`.
 
@@ -294,8 +308,19 @@ def _refuse_finished(job: Job, done: str) -> None:
         )
 
 
-def _intend(job: Job, by: User, kind: str, *, wanted: Callable[[Job], dict[str, Any]], words: str = "") -> Job:
-    """Write intent. `wanted` returns the columns of the locked row to write; none if nothing changes."""
+def _intend(
+    job: Job,
+    by: User,
+    kind: str,
+    *,
+    wanted: Callable[[Job], dict[str, Any]],
+    words: str = "",
+    for_scheduler: bool = False,
+) -> Job:
+    """Write intent. `wanted` returns the columns of the locked row to write; none if nothing changes.
+
+    `for_scheduler`: it changes whose turn it is, and nothing about the job's own processes.
+    """
     require(by, Act.CONTROL, job.team)
     if job.is_finished:  # which is final: its row may be gone by now
         return job
@@ -311,12 +336,16 @@ def _intend(job: Job, by: User, kind: str, *, wanted: Callable[[Job], dict[str, 
         before = {name: getattr(row, name) for name in values}
         for name, value in values.items():
             setattr(row, name, value)
-        row.next_reconcile_at = timezone.now()
+        if not for_scheduler:
+            row.next_reconcile_at = timezone.now()
         row.save(update_fields=[*values, "next_reconcile_at"])
         JobEvent.objects.create(
             job=row, kind=kind, phase=row.phase, attempt=row.attempt, message=words or f"{kind} requested", user=by
         )
         audit.record(audit.AuditAction(f"job.{kind}"), by=by, on=row, team=row.team, before=before, after=values)
-        doorbell.poke("jobs.reconcile", row.pk)
+        if for_scheduler:
+            doorbell.poke("jobs.schedule")
+        else:
+            doorbell.poke("jobs.reconcile", row.pk)
         doorbell.hint(job=row.pk, team=row.team_id, what="state")
     return row

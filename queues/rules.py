@@ -34,6 +34,7 @@ RULES = (
     Rule("budget_hours", 0, MOST_HOURS, "Budget of a month, hours", "how many hours times slots its jobs may use in a calendar month (UTC) before no more start"),
 )  # fmt: skip
 NAMES = tuple(rule.name for rule in RULES)
+ASK = "or ask an administrator of the team to raise the limit"
 
 
 def problems_in(values: Mapping[str, Any]) -> list[Problem]:
@@ -49,20 +50,28 @@ def problems_in(values: Mapping[str, Any]) -> list[Problem]:
     return found
 
 
+def priority_problems(queue: Queue, priority: Any) -> list[Problem]:
+    """Return why a queue takes no job of this priority; empty if it does."""
+    least, most = PRIORITIES
+    if isinstance(priority, bool) or not isinstance(priority, int) or not least <= priority <= most:
+        return [Problem("priority", priority, f"must be a whole number from {least} to {most}; 0 is usual")]
+    if queue.highest_priority is None or priority <= queue.highest_priority:
+        return []
+    words = f"is above {queue.highest_priority}, the highest of queue {queue.name}; lower it, {ASK}"
+    return [Problem("priority", priority, words)]
+
+
 def refusals(queue: Queue, *, priority: int, deadline_seconds: int | None, slots: int) -> list[Problem]:
     """Return why a queue does not take a job as it is asked for; empty if it does."""
-    found, ask = [], "or ask an administrator of the team to raise the limit"
-    if queue.highest_priority is not None and priority > queue.highest_priority:
-        words = f"is above {queue.highest_priority}, the highest of queue {queue.name}; lower it, {ask}"
-        found.append(Problem("priority", priority, words))
+    found = priority_problems(queue, priority)
     longest = queue.longest_seconds
     if longest is not None and (deadline_seconds is None or deadline_seconds > longest):
-        words = f"is longer than {longest} ({format_duration(longest)}), the longest of queue {queue.name}; shorten it, {ask}"
+        words = f"is longer than {longest} ({format_duration(longest)}), the longest of queue {queue.name}; shorten it, {ASK}"
         found.append(Problem("deadline_seconds", deadline_seconds, words))
     for limit, whose in ((queue.largest_job, "a job"), (queue.slots_per_user, "the jobs of one user")):
         if limit is not None and slots > limit:
             needs, most = describe({queue.resource: slots}), describe({queue.resource: limit})
-            words = f"needs {needs}, but {whose} may take {most} in queue {queue.name}; lower nodes or nproc_per_node, {ask}"
+            words = f"needs {needs}, but {whose} may take {most} in queue {queue.name}; lower nodes or nproc_per_node, {ASK}"
             found.append(Problem("nodes", slots, words))
             break
     return found

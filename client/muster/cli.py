@@ -97,7 +97,7 @@ def cli(ctx: click.Context, *, server: str | None) -> None:
 for command in (
     login.login, login.logout, servers.servers, about.me,
     submit.submit, submit.plan, submit.fields, jobs.jobs, status.status, logs.logs, waiting.wait,
-    control.cancel, control.suspend, control.resume, control.resubmit, control.delete_log,
+    control.cancel, control.suspend, control.resume, control.priority, control.resubmit, control.delete_log,
     parts.attempts, parts.ranks, parts.replicas, parts.events, parts.checkpoints, metrics.metrics,
     code.workspaces, code.diff, code.files, code.cat,
     queues.queues, quota.quota, usage.usage, teams.teams, tokens.tokens, team_secrets.secrets, volumes.volumes,

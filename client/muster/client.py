@@ -105,6 +105,8 @@ class Client:
     cancel = blocking(Core.cancel)
     suspend = blocking(Core.suspend)
     resume = blocking(Core.resume)
+    priority_effect = blocking(Core.priority_effect)
+    set_priority = blocking(Core.set_priority)
     wait = blocking(Core.wait)
     attempts = blocking(Core.attempts)
     replicas = blocking(Core.replicas)

@@ -14,6 +14,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.serializers import BaseSerializer
 
+from common.errors import InvalidInput, Problem
 from common.http.filters import StrictFilters
 from common.http.rest import Paging, listed
 from common.http.streaming import text_response
@@ -23,7 +24,9 @@ from jobs.analysis.progress import progress
 from jobs.filters import JobFilters
 from jobs.logs import reader, retention, search
 from jobs.models import Job
+from jobs.scheduling import what_if
 from jobs.submission import cluster_events
+from queues import rules
 
 from . import bulk
 from .log_stream import EventStreamRenderer, TextRenderer, following, found_lines, held, log_page
@@ -40,6 +43,8 @@ from .serializers import (
     JobSerializer,
     LogPageSerializer,
     MetricsSerializer,
+    PriorityEffectSerializer,
+    PrioritySerializer,
     RankSerializer,
     ReplicaSerializer,
     SubmitSerializer,
@@ -107,6 +112,25 @@ class JobViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.Gene
     @action(detail=True, methods=["post"])
     def resume(self, request: Request, pk: str) -> Response:
         return self._job(services.resume(job=self.get_object(), by=user_of(request)))
+
+    @extend_schema(
+        responses=PriorityEffectSerializer, parameters=[query("to", int, "the priority that it would have", required=True)]
+    )
+    @action(detail=True, pagination_class=None, filter_backends=[])
+    def priority(self, request: Request, pk: str) -> Response:
+        """What another priority would do to a job that has not ended, and to others."""
+        job, wanted = self.get_object(), number(request, "to", least=rules.PRIORITIES[0])
+        if problems := rules.priority_problems(job.queue, wanted):
+            raise InvalidInput(*(Problem("to", one.value, one.message) for one in problems))
+        return Response(PriorityEffectSerializer(what_if.of_priority(job, wanted or 0)).data)
+
+    @extend_schema(request=PrioritySerializer, responses=JobSerializer)
+    @priority.mapping.post
+    def set_priority(self, request: Request, pk: str) -> Response:
+        """Give a job that has not ended another priority. It keeps its age in the queue."""
+        body = PrioritySerializer(data=request.data)
+        body.is_valid(raise_exception=True)
+        return self._job(services.set_priority(job=self.get_object(), by=user_of(request), **body.validated_data))
 
     @extend_schema(request=None, responses={201: JobSerializer, 200: JobSerializer}, parameters=[IDEMPOTENCY_KEY])
     @action(detail=True, methods=["post"])

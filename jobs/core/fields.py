@@ -112,7 +112,7 @@ _ROWS = (
     _exit_codes("never_retry_on", "Never retry on exit codes", "no retry if the process that failed first ended with one of these exit codes (128 + n for signal n), such as 2"),
     Field("notify", Type.LIST, "Webhooks", "names of the team's webhooks to notify of this job, besides those that are notified of every job"),
     whole("from_job", "Begin from job", "number of an earlier job of the team whose checkpoints this one can read, at $MUSTER_FROM",
-           least=1, most=2**53, remedy="omit it to begin anew", default=None),
+           least=1, most=2**53, remedy="omit it to start from scratch", default=None),
     whole("from_step", "Begin from step", "the step of that job to begin from, which the program gets as $MUSTER_FROM_STEP",
            least=1, most=2**53, remedy="omit it for the newest checkpoint", default=None),
     whole("priority", "Priority", "jobs with a higher priority start first within the queue",

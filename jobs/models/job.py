@@ -289,7 +289,7 @@ class JobEvent(models.Model):
 
     job = models.ForeignKey(Job, models.CASCADE, related_name="events")
     at = models.DateTimeField(default=timezone.now)
-    kind = models.CharField(max_length=20)  # submitted, step, cancel, suspend, resume, note
+    kind = models.CharField(max_length=20)  # submitted, step, cancel, suspend, resume, priority, note
     phase = models.CharField(max_length=10, choices=PHASES)
     attempt = models.PositiveIntegerField(default=0)
     message = models.TextField(blank=True)

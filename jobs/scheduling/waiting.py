@@ -44,28 +44,36 @@ class Waiting:
 def of_job(job: Job) -> Waiting | None:
     """Return why a queued job waits; None if it does not wait any more, or is too far behind to be looked at."""
     now = timezone.now()
-    seen, holders = _foreseen(job.queue, now)
-    own = next((one for one in seen.pending if one.job == job.pk), None)
-    # Nothing behind it in its queue changes its turn.
-    before = [one for one in seen.pending if own and (one.queue != own.queue or one.order <= own.order)]
-    return _explained(replace(seen, pending=before), job.queue, holders, now).get(job.pk)
+    seen, holders = foreseen(job.queue, now)
+    return explained(up_to(job, seen), job.queue, holders, now).get(job.pk)
 
 
 def of_queue(queue: Queue) -> dict[int, Waiting]:
     """Return the same for the first jobs that wait in a queue, by their ids, in order."""
     now = timezone.now()
-    seen, holders = _foreseen(queue, now)
-    return _explained(seen, queue, holders, now)
+    seen, holders = foreseen(queue, now)
+    return explained(seen, queue, holders, now)
 
 
 def of_new(job: Job) -> Waiting:
     """Return the same for a job that is not submitted yet: `job` is its row, unsaved."""
     now = timezone.now()
-    seen, holders = _foreseen(job.queue, now, also=[job])
-    return _explained(seen, job.queue, holders, now)[0]
+    seen, holders = foreseen(job.queue, now, also=[job])
+    return explained(seen, job.queue, holders, now)[0]
 
 
-def _foreseen(queue: Queue, now: datetime, also: Iterable[Job] = ()) -> tuple[Snapshot, list[Job]]:
+def up_to(job: Job, seen: Snapshot) -> Snapshot:
+    """Return what decides about one job: nothing behind it in its queue changes its turn."""
+    own = next((one for one in seen.pending if one.job == job.pk), None)
+    before = [one for one in seen.pending if own and (one.queue != own.queue or one.order <= own.order)]
+    return replace(seen, pending=before)
+
+
+def foreseen(queue: Queue, now: datetime, also: Iterable[Job] = ()) -> tuple[Snapshot, list[Job]]:
+    """Return what admission decides on, with how long each job probably takes, and the jobs that hold quota.
+
+    `also`: jobs that wait with those that are looked at anyway.
+    """
     shared = sharing(queue)
     ended = holding.ended_jobs(shared.queues)
     holders = list(
@@ -74,7 +82,9 @@ def _foreseen(queue: Queue, now: datetime, also: Iterable[Job] = ()) -> tuple[Sn
         .select_related("user")
         .order_by("-slots", "id")
     )
-    jobs = [*snapshot.waiting(shared), *also]
+    first = snapshot.waiting(shared)
+    known = {job.pk for job in first}
+    jobs = [*first, *(job for job in also if job.pk not in known)]
     held = holding.grouped(holding.foreseen(holders, shared, ended, now=now))
     seen = snapshot.snapshot(shared, jobs, held=held)
     by_id = {job.pk or 0: job for job in jobs}
@@ -82,7 +92,7 @@ def _foreseen(queue: Queue, now: datetime, also: Iterable[Job] = ()) -> tuple[Sn
     return replace(seen, pending=expected), holders
 
 
-def _explained(seen: Snapshot, queue: Queue, holders: list[Job], now: datetime) -> dict[int, Waiting]:
+def explained(seen: Snapshot, queue: Queue, holders: list[Job], now: datetime) -> dict[int, Waiting]:
     """Return what is to be said of the jobs of one queue, in order."""
     at = now.timestamp()
     decisions = admission.decide(seen.queues, seen.pending, nodes=seen.nodes, now=at)

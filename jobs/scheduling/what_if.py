@@ -1,7 +1,10 @@
-"""What a change of a team's quota would do to jobs: the scheduler's own decisions, once as things are and once as they would be."""
+"""What a change of a team's quota, or of a job's priority, would do to jobs.
+
+These are the scheduler's own decisions, once as things are and once as they would be.
+"""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from django.utils import timezone
 
@@ -11,9 +14,12 @@ from queues import admission
 from queues.admission.cohort import Tree
 from queues.models import TeamQuota
 from queues.resources import describe
+from queues.rules import PRIORITIES
 from queues.trees import Sharing, of_flavor, team_node
 
-from . import snapshot
+from . import snapshot, waiting
+from .snapshot import Snapshot
+from .waiting import Waiting
 
 NAMED = 5  # jobs in one sentence
 
@@ -40,13 +46,85 @@ def of_quota(after: TeamQuota, before: TeamQuota | None) -> list[str]:
             f"Jobs of team {after.team.name} hold {describe({after.flavor.resource: then.used})}, {beyond} beyond that: others may "
             "take these back, by preemption, when they need them. No job is stopped by the change alone."
         )
+    return sentences + _differences(now, then, team=after.team_id)
+
+
+@dataclass(frozen=True)
+class PriorityEffect:
+    """What another priority does to a job and to others. `waits`: how it would wait; None where it does not wait, or would start."""
+
+    sentences: list[str]
+    waits: Waiting | None
+
+
+def of_priority(job: Job, priority: int) -> PriorityEffect:
+    """Return what it would do if an unfinished job had this priority."""
+    now = timezone.now()
+    is_waiting = Job.objects.waiting().filter(pk=job.pk).exists()
+    seen, holders = waiting.foreseen(job.queue, now, also=[job] if is_waiting else ())
+    changed = _with_priority(seen, job, priority)
+    before, after = (
+        admission.decide(one.queues, one.pending, nodes=one.nodes, now=now.timestamp()) for one in (seen, changed)
+    )
+    sentences = _differences(_decided(before), _decided(after), team=job.team_id)
+    waits = None
+    if is_waiting:
+        place = _place(job, after, changed)
+        if place and (old := _place(job, before, seen)) != place:
+            sentences.insert(
+                0, f"It is number {place} in queue {job.queue.name} then" + (f", and {old} now." if old else ".")
+            )
+        waits = waiting.explained(waiting.up_to(job, changed), job.queue, holders, now).get(job.pk)
+    return PriorityEffect(sentences or ["Nothing changes at once."], waits if waits and waits.reason else None)
+
+
+def priority_to_be_first(job: Job) -> int:
+    """Return the least priority with which a waiting job comes first in its queue; its own if it does, or does not wait."""
+    others = Job.objects.waiting().filter(queue=job.queue).exclude(pk=job.pk)
+    first = others.order_by("-priority", "created_at", "id").first()
+    if first is None or (-job.priority, job.created_at, job.pk) < (-first.priority, first.created_at, first.pk):
+        return job.priority
+    wanted = first.priority + (first.created_at < job.created_at)
+    highest = job.queue.highest_priority
+    return min(wanted, PRIORITIES[1] if highest is None else highest)
+
+
+def _with_priority(seen: Snapshot, job: Job, priority: int) -> Snapshot:
+    pending = [replace(one, priority=priority) if one.job == job.pk else one for one in seen.pending]
+    queues = [
+        replace(queue, holding=tuple(replace(one, priority=priority) if one.job == job.pk else one for one in queue.holding))
+        for queue in seen.queues
+    ]  # fmt: skip
+    return replace(seen, pending=pending, queues=queues)
+
+
+def _place(job: Job, decisions: Iterable[admission.Decision], seen: Snapshot) -> int | None:
+    """Return the place of a job among those of its queue that wait for quota, from 1; None if it waits for something else."""
+    ours = {one.job for one in seen.pending if one.queue == job.queue.name}
+    in_line = [
+        one.job
+        for one in decisions
+        if one.job in ours and not (isinstance(one, admission.Wait) and one.why.code in admission.ASIDE)
+    ]
+    return in_line.index(job.pk) + 1 if job.pk in in_line else None
+
+
+def _differences(now: _Outcome, then: _Outcome, *, team: int) -> list[str]:
     changes = (
         (then.victims - now.victims, "At once preempted for jobs that have a right to it: {}."),
         (then.admitted - now.admitted, "There is room at once for {}."),
         (now.admitted - then.admitted, "Would start now, and would wait: {}."),
         (now.fits - then.fits, "Larger than they may get then, so never to start with it: {}."),
     )
-    return sentences + [words.format(_named(jobs, after)) for jobs, words in changes if jobs]
+    return [words.format(_named(jobs, team)) for jobs, words in changes if jobs]
+
+
+def _decided(decisions: Iterable[admission.Decision]) -> _Outcome:
+    found = list(decisions)
+    return _Outcome(
+        frozenset(one.job for one in found if isinstance(one, admission.Admit)),
+        frozenset(victim for one in found if isinstance(one, admission.Wait) for victim in one.victims),
+    )
 
 
 def _outcome(quota: TeamQuota) -> _Outcome:
@@ -60,12 +138,7 @@ def _outcome(quota: TeamQuota) -> _Outcome:
     seen = snapshot.snapshot(shared, jobs)
     decisions = admission.decide(seen.queues, seen.pending, nodes=seen.nodes, now=timezone.now().timestamp())
     tree = Tree(seen.nodes, {one.name: sum(one.used.values()) for one in seen.queues})
-    return _Outcome(
-        frozenset(one.job for one in decisions if isinstance(one, admission.Admit)),
-        frozenset(victim for one in decisions if isinstance(one, admission.Wait) for victim in one.victims),
-        _fitting(shared, jobs, tree),
-        tree.used[node],
-    )
+    return replace(_decided(decisions), fits=_fitting(shared, jobs, tree), used=tree.used[node])
 
 
 def _fitting(shared: Sharing, jobs: Iterable[Job], tree: Tree) -> frozenset[int]:
@@ -73,11 +146,11 @@ def _fitting(shared: Sharing, jobs: Iterable[Job], tree: Tree) -> frozenset[int]
     return frozenset(job.pk for job in jobs if job.slots <= most[job.queue_id])
 
 
-def _named(pks: Iterable[int], quota: TeamQuota) -> str:
+def _named(pks: Iterable[int], team: int) -> str:
     """Name jobs; of other teams without their names, which are not for everybody."""
     words = [
         f"{job.name} (job {job.pk}, {job.slots})"
-        if job.team_id == quota.team_id
+        if job.team_id == team
         else f"a job of team {job.team.name} ({job.slots})"
         for job in Job.objects.filter(pk__in=pks).select_related("team").order_by("pk")
     ]

@@ -1,4 +1,4 @@
-"""muster cancel, suspend, resume, resubmit, delete-log: acts on jobs."""
+"""muster cancel, suspend, resume, priority, resubmit, delete-log: acts on jobs."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import click
 
 from muster.client import Client
 from muster.commands.output import Output, echo_lines, note, reading
+from muster.commands.parts import may_start
 from muster.commands.session import job_argument, jobs_argument, open_client
 from muster.errors import Conflict, Forbidden, NotFound
 from muster.jobs.models_jobs import Acted
+from muster.jobs.models_waiting import PriorityEffect
 from muster.render import printable, terminal_of
 
 
@@ -35,6 +37,31 @@ def suspend(*, jobs: tuple[str, ...], output: Output) -> None:
 def resume(*, jobs: tuple[str, ...], output: Output) -> None:
     """Return suspended jobs to their queue."""
     _act_on(jobs, verb="resume", output=output)
+
+
+@click.command(context_settings={"ignore_unknown_options": True})
+@job_argument
+@click.argument("number", metavar="N", type=int)
+@click.option("--dry-run", is_flag=True, help="Only print what it would do.")
+@reading
+def priority(*, job: str, number: int, dry_run: bool, output: Output) -> None:
+    """Give JOB the priority N. Of the jobs that wait in a queue those with a higher one come first."""
+    with open_client() as client:
+        effect = client.priority_effect(job, number)
+        if dry_run:
+            output.item(effect, ident=number, lines=lambda: _effects(effect))
+            return
+        changed = client.set_priority(job, number)
+    message = f"job {changed.id} ({changed.name}) has priority {changed.priority}"
+    output.item(changed, ident=changed.id, lines=lambda: [*_effects(effect), printable(message)])
+
+
+def _effects(effect: PriorityEffect) -> list[str]:
+    found = [*effect.effects]
+    if effect.waiting is not None:
+        start = may_start(effect.waiting)
+        found.append(f"It waits then: {effect.waiting.sentence}{f'; may start {start}' if start else ''}.")
+    return [printable(one) for one in found]
 
 
 @click.command()

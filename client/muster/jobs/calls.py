@@ -14,6 +14,7 @@ from muster.http.call import Call
 from muster.http.call import get as _get
 from muster.http.call import given as _given
 from muster.jobs.models import Job, LogPage
+from muster.jobs.models_waiting import PriorityEffect
 
 T = TypeVar("T")
 JobRef = Union[Job, int, str]
@@ -31,8 +32,13 @@ def job(job_id: int) -> Call[Job]:
 
 
 def act(job_id: int, *, verb: str) -> Call[Job]:
-    """Act on a job; `verb` is cancel, suspend, resume or resubmit."""
+    """Act on a job; `verb` is cancel, suspend, resume, resubmit or priority."""
     return Call("POST", f"/jobs/{job_id}/{verb}", Job.parse, json={}, missing=no_job(job_id))
+
+
+def priority_effect(job_id: int, priority: int) -> Call[PriorityEffect]:
+    call = _get(f"/jobs/{job_id}/priority", parse=PriorityEffect.parse, missing=no_job(job_id))
+    return replace(call, params={"to": priority})
 
 
 def log_page(

@@ -42,3 +42,12 @@ class Waiting(Model):
     unknown: tuple[int, ...] = read(tuple, default=())  # jobs on which its start depends, and of which nothing is known
     holders: tuple[Holder, ...] = each(Holder)
     raw: Json = unchanged()
+
+
+@dataclass(frozen=True)
+class PriorityEffect(Model):
+    """What another priority would do to a job and to others. `waiting`: how it would wait; None if it would not."""
+
+    effects: tuple[str, ...] = read(tuple, default=())
+    waiting: Waiting | None = read(Waiting.parse)
+    raw: Json = unchanged()

@@ -15,6 +15,7 @@ from muster.jobs.calls import JobRef, no_job
 from muster.jobs.follow import too_late, wait_pause
 from muster.jobs.models import ClusterEvents, Event, FoundLine, Job, Rank, Series
 from muster.jobs.models_jobs import Acted, Attempt, Checkpoint, JobField, Plan, Replica
+from muster.jobs.models_waiting import PriorityEffect
 
 T = TypeVar("T")
 
@@ -59,6 +60,15 @@ class Jobs(Session):
     async def resume(self, ref: JobRef) -> Job:
         """Return a suspended job to its queue."""
         return await self._of_job(ref, call=lambda job_id: calls.act(job_id, verb="resume"))
+
+    async def priority_effect(self, ref: JobRef, priority: int) -> PriorityEffect:
+        """Return what another priority would do to a job that has not ended, and to others."""
+        return await self._of_job(ref, call=lambda job_id: calls.priority_effect(job_id, priority))
+
+    async def set_priority(self, ref: JobRef, priority: int) -> Job:
+        """Give a job that has not ended another priority; it keeps its age in the queue."""
+        body = {"priority": priority}
+        return await self._of_job(ref, call=lambda job_id: replace(calls.act(job_id, verb="priority"), json=body))
 
     async def attempts(self, ref: JobRef) -> list[Attempt]:
         """Return the launches of the job: when each ran, how it ended, which rank failed first."""

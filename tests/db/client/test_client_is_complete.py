@@ -39,6 +39,8 @@ CLIENT = {
     "POST /jobs/{id}/cancel": ("cancel", "cancel"),
     "POST /jobs/{id}/suspend": ("suspend", "suspend"),
     "POST /jobs/{id}/resume": ("resume", "resume"),
+    "GET /jobs/{id}/priority": ("priority_effect", "priority"),
+    "POST /jobs/{id}/priority": ("set_priority", "priority"),
     "POST /jobs/{id}/resubmit": ("resubmit", "resubmit"),
     "POST /jobs/{id}/delete-log": ("delete_log", "delete-log"),
     "GET /jobs/{id}/ranks": ("ranks", "ranks"),
@@ -305,6 +307,8 @@ def acts_on_jobs(script, job, lab, tmp_path):
     assert script.ids(f"workspaces {script.ids('workspaces')[0]}") == script.ids("workspaces -n 1")
     copy = script.run(f"resubmit -q {number}").strip()
     jobs = [Job.objects.get(pk=pk) for pk in (number, copy)]
+    assert script.read(f"priority {number} -3 --dry-run")["effects"]
+    assert f"job {number} (script) has priority -3" in script.run(f"priority {number} -3")
     assert [one["status"] for one in script.read(f"suspend {number} {copy}")] == [200, 200]
     assert [lab.visit(one).phase for one in jobs] == ["suspended"] * 2
     assert script.run(f"resume {number}").startswith(f"job {number}: resume requested")

@@ -174,6 +174,7 @@ TABLE: dict[str, Route] = {
     "jobs/{pk}/suspend": route(PAGE, POST=CONTROL),
     "jobs/{pk}/resume": route(PAGE, POST=CONTROL),
     "jobs/{pk}/resubmit": route(PAGE, POST=CONTROL),
+    "jobs/{pk}/priority": route(PAGE, GET=CONTROL, POST=CONTROL, kind=FORM, body="priority=3"),
     "jobs/{pk}/delete-log": route(PAGE, POST=CONTROL, at="jobs/{ended}/delete-log"),
     # the REST API, by token or session
     "api/v1/me": route(API, GET=ANY),
@@ -252,6 +253,7 @@ TABLE: dict[str, Route] = {
     "api/v1/jobs/{pk}/suspend": route(API, POST=CONTROL),
     "api/v1/jobs/{pk}/resume": route(API, POST=CONTROL),
     "api/v1/jobs/{pk}/resubmit": route(API, POST=CONTROL),
+    "api/v1/jobs/{pk}/priority": route(API, GET=READ, POST=CONTROL, body={"priority": 3}, at="api/v1/jobs/{pk}/priority?to=3"),
     "api/v1/jobs/{pk}/delete-log": route(API, POST=CONTROL, at="api/v1/jobs/{ended}/delete-log"),
     # agents, by the token of one replica of one attempt; batches bypass Django (db/ingest/test_agent_door.py)
     "agent/v1/workspace": route(AGENT, GET=ANY, POST=ANY, body=b"", kind="application/octet-stream"),

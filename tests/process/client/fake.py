@@ -20,6 +20,10 @@ CHECKPOINTS = [
     {"name": "step-100", "step": 100, "size_bytes": 2048, "written_at": NOW, "attempt": 1, "seen_at": NOW},
     {"name": "last.pt", "step": None, "size_bytes": None, "written_at": NOW, "attempt": 1, "seen_at": NOW},
 ]
+WAITING = {
+    "code": "behind", "sentence": "1 ahead in queue research; job 7 is first", "numbers": {}, "position": 1,
+    "starts": None, "unknown": [7], "holders": [],
+}  # fmt: skip
 FINISHED = ("succeeded", "failed", "cancelled")
 
 Answer = tuple[int, dict[str, Any], dict[str, str]]
@@ -151,7 +155,7 @@ class FakeMuster(More):
         if number == "bulk":
             return self.act_on_many(json.loads(seen["body"]))
         if number:
-            return self.act(int(number), verb)
+            return self.act(int(number), verb, json.loads(seen["body"] or "{}"))
         key, spec = seen["headers"]["Idempotency-Key"], json.loads(seen["body"])
         if spec["queue"] not in [queue["name"] for queue in self.queues]:
             wrong = {"field": "queue", "value": spec["queue"], "message": "no such queue"}
@@ -173,6 +177,7 @@ class FakeMuster(More):
             "attempts": {"results": [attempt(1), attempt(2, ended_at=None, outcome="", message="")]},
             "replicas": {"results": [replica(0), replica(1)]},
             "events": {"results": [{"at": NOW, "kind": "submitted", "message": "", "phase": "queued", "user": USER}]},
+            "priority": {"effects": [f"It is first with {seen['query'].get('to')}."], "waiting": WAITING},
             "checkpoints": {"results": CHECKPOINTS, "next": None},
             "metrics": {"series": [one for one in SERIES if one["name"] == seen["query"].get("name", one["name"])]},
         }
@@ -205,7 +210,7 @@ class FakeMuster(More):
         is_complete = self.jobs[number]["is_finished"] and end == len(lines)
         return 200, {"lines": lines[begin:end], "cursor": str(end), "is_complete": is_complete}, {}
 
-    def act(self, number: int, verb: str) -> Answer:
+    def act(self, number: int, verb: str, sent: dict[str, Any] | None = None) -> Answer:
         if number not in self.jobs:
             return problem(404, "Not found", "Not found.")
         if verb == "resubmit":
@@ -213,6 +218,8 @@ class FakeMuster(More):
             return 201, self.jobs[copy], {}
         if verb == "delete-log":
             return 200, self.jobs[number], {}
+        if verb == "priority":
+            return 200, {**self.jobs[number], **(sent or {})}, {}
         if self.jobs[number]["is_finished"]:
             return problem(409, "Conflict", f"job {number} has already {self.jobs[number]['phase']}")
         self.change(number, phase={"cancel": "stopping", "suspend": "stopping", "resume": "queued"}[verb])

@@ -213,3 +213,14 @@ def test_resubmit_prints_how_to_follow_the_copy(run: Run, logged_in: FakeMuster)
 
     assert "Submitted job 2 (job-1), a copy of 1; follow it with `muster logs -f 2`" in run("resubmit", 1).stdout
     assert json.loads(run("resubmit", 1, "-o", "json").stdout)["id"] == 3
+
+
+def test_priority_says_what_it_does_and_sets_it(run: Run, logged_in: FakeMuster) -> None:
+    logged_in.add_job(phase="queued")
+    foreseen = "It is first with -3.\nIt waits then: 1 ahead in queue research; job 7 is first; may start unknown: it depends on job 7, of which nothing is known.\n"
+
+    assert run("priority", 1, -3, "--dry-run").stdout == foreseen
+    assert [one["method"] for one in logged_in.requests[-1:]] == ["GET"], "nothing was changed"
+    assert run("priority", "job-1", -3).stdout == f"{foreseen}job 1 (job-1) has priority -3\n"
+    assert json.loads(run("priority", 1, 4, "-o", "json").stdout)["priority"] == 4
+    assert "not a valid integer" in run("priority", 1, "high").stderr

@@ -24,6 +24,8 @@ USES: dict[str, tuple[tuple[Any, ...], dict[str, Any], Callable[[Any], bool]]] =
     "cancel": ((1,), {}, lambda found: found.phase == "stopping"),
     "suspend": ((1,), {}, lambda found: found.phase == "stopping"),
     "resume": (("job-1",), {}, lambda found: found.phase == "queued"),
+    "priority_effect": ((1, 5), {}, lambda found: (found.effects, found.waiting.position) == (("It is first with 5.",), 1)),
+    "set_priority": ((1, 5), {}, lambda found: found.priority == 5),
     "queues": ((), {}, lambda found: [one.name for one in found] == ["research", "closed"]),
     "attempts": ((1,), {}, lambda found: [one.first_failing_rank for one in found] == [3, 3]),
     "replicas": ((1,), {"attempt": 1}, lambda found: [one.index for one in found] == [0, 1]),
