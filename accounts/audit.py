@@ -58,6 +58,8 @@ class AuditAction(StrEnum):
     COHORT_REMOVED = "cohort.remove"
     QUOTA_CHANGED = "quota.change"
     QUOTA_REMOVED = "quota.remove"
+    QUOTA_ASKED = "quota.ask"
+    QUOTA_ANSWERED = "quota.answer"
     JOB_SUBMITTED = "job.submit"
     JOB_CANCELLED = "job.cancel"
     JOB_SUSPENDED = "job.suspend"
@@ -139,6 +141,8 @@ WORDS: dict[str, str] = {
     AuditAction.COHORT_REMOVED: "removed cohort",
     AuditAction.QUOTA_CHANGED: "changed the shared quota of team",
     AuditAction.QUOTA_REMOVED: "removed a shared quota of team",
+    AuditAction.QUOTA_ASKED: "asked for more quota of team",
+    AuditAction.QUOTA_ANSWERED: "answered a request for quota of team",
     AuditAction.JOB_SUBMITTED: "submitted job",
     AuditAction.JOB_CANCELLED: "cancelled job",
     AuditAction.JOB_SUSPENDED: "suspended job",

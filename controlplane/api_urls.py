@@ -10,6 +10,7 @@ from jobs.api.namespaces import TeamNamespacesView, TeamNamespaceView
 from jobs.api.nodes import ExcludedNodesView, ExcludedNodeView, SuspectedNodesView
 from jobs.api.plans import JobFieldsView, PlanView
 from jobs.api.queues import AllowedOneView, AllowedView, CeilingsView, CeilingView, QueueViewSet
+from jobs.api.quota_requests import QuotaRequestsView, QuotaRequestView
 from jobs.api.quotas import CohortsView, CohortView, FlavorsView, FlavorView, QuotasView, QuotaView
 from jobs.api.usage import UsageView
 from jobs.api.viewset import JobViewSet
@@ -61,6 +62,8 @@ urlpatterns = [
     path("suspected-nodes", SuspectedNodesView.as_view(), name="api-suspected-nodes"),
     path("job-fields", JobFieldsView.as_view(), name="api-job-fields"),
     path("plans", PlanView.as_view(), name="api-plans"),
+    path("quota-requests", QuotaRequestsView.as_view(), name="api-quota-requests"),
+    path("quota-requests/<int:pk>", QuotaRequestView.as_view(), name="api-quota-request"),
     path("usage", UsageView.as_view(), name="api-usage"),
     path("schema", ApiSchema.as_view(), name="api-schema"),
     path("", include(router.urls)),

@@ -220,6 +220,46 @@ class Ceiling(models.Model):
         return f"{self.team.name}/{self.resource}"
 
 
+class QuotaRequest(models.Model):
+    """Somebody asks for more: of a queue, or of what a team has of a flavor. `has`: how much there was then."""
+
+    class State(models.TextChoices):
+        OPEN = "open", "Open"
+        GRANTED = "granted", "Granted"
+        DECLINED = "declined", "Declined"
+        WITHDRAWN = "withdrawn", "Withdrawn"
+
+    team = models.ForeignKey(Team, models.CASCADE, related_name="+")
+    queue = models.ForeignKey(Queue, models.CASCADE, null=True, related_name="+")
+    flavor = models.ForeignKey(Flavor, models.CASCADE, null=True, related_name="+")
+    has = models.PositiveIntegerField()
+    wanted = models.PositiveIntegerField(help_text="in all, not how many more")
+    why = models.CharField(max_length=500)
+    asked_at = models.DateTimeField(default=timezone.now, editable=False)
+    asked_by = models.ForeignKey(User, models.SET_NULL, null=True, related_name="+")
+    state = models.CharField(max_length=9, choices=State, default=State.OPEN)
+    granted = models.PositiveIntegerField(null=True, help_text="in all; may be less than was wanted")
+    answer = models.CharField(max_length=500, blank=True)
+    decided_at = models.DateTimeField(null=True)
+    decided_by = models.ForeignKey(User, models.SET_NULL, null=True, related_name="+")
+
+    class Meta:
+        ordering = ["-id"]
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(queue__isnull=False, flavor=None) | Q(queue=None, flavor__isnull=False),
+                name="request_of_queue_or_flavor",
+            ),
+            models.UniqueConstraint(fields=["queue"], condition=Q(state="open"), name="queue_is_asked_for_once"),
+            models.UniqueConstraint(
+                fields=["team", "flavor"], condition=Q(state="open"), name="flavor_is_asked_for_once"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"request {self.pk} of team {self.team.name}"
+
+
 class AddedCluster(models.Model):
     """A cluster of Kubernetes that platform administrators added, beside those of the setting MUSTER_CLUSTERS."""
 

@@ -23,6 +23,7 @@ from .admission import Policy
 from .models import Ceiling, Queue, QueueVersion, Resource
 
 MOST_SLOTS = rules.MOST_SLOTS
+MOST_REASON = 200  # characters
 SHOWN = 10  # changes that a refusal names
 MOST_GPUS_PER_NODE = 256
 NAME = re.compile(r"[-a-zA-Z0-9_]{1,40}")
@@ -203,9 +204,9 @@ def _beyond(ceiling: Ceiling, queue: Queue, total: int) -> str:
 
 
 def _text_problems(name: str, text: Any) -> list[Problem]:
-    if isinstance(text, str) and len(text) <= 200 and "\0" not in text:
+    if isinstance(text, str) and len(text) <= MOST_REASON and "\0" not in text:
         return []
-    return [Problem(name, text, "must be text of at most 200 characters")]
+    return [Problem(name, text, f"must be text of at most {MOST_REASON} characters")]
 
 
 def set_template(

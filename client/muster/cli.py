@@ -26,6 +26,7 @@ from muster.commands import (
     parts,
     queues,
     quota,
+    requests,
     servers,
     status,
     submit,
@@ -100,8 +101,8 @@ for command in (
     control.cancel, control.suspend, control.resume, control.priority, control.resubmit, control.delete_log,
     parts.attempts, parts.ranks, parts.replicas, parts.events, parts.checkpoints, metrics.metrics,
     code.workspaces, code.diff, code.files, code.cat,
-    queues.queues, quota.quota, usage.usage, teams.teams, tokens.tokens, team_secrets.secrets, volumes.volumes,
-    webhooks.webhooks, clusters.clusters, nodes.nodes, audit.audit,
+    queues.queues, quota.quota, requests.requests, usage.usage, teams.teams, tokens.tokens,
+    team_secrets.secrets, volumes.volumes, webhooks.webhooks, clusters.clusters, nodes.nodes, audit.audit,
     about.open_page, about.schema, about.version, completion.completion,
 ):  # fmt: skip
     cli.add_command(command)

@@ -114,7 +114,8 @@ class JobViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.Gene
         return self._job(services.resume(job=self.get_object(), by=user_of(request)))
 
     @extend_schema(
-        responses=PriorityEffectSerializer, parameters=[query("to", int, "the priority that it would have", required=True)]
+        responses=PriorityEffectSerializer,
+        parameters=[query("to", int, "the priority that it would have", required=True)],
     )
     @action(detail=True, pagination_class=None, filter_backends=[])
     def priority(self, request: Request, pk: str) -> Response:

@@ -10,6 +10,7 @@ from django.views.decorators.http import require_safe
 
 from jobs.analysis import overview
 from jobs.models import Job
+from queues import requests
 from queues.models import Resource
 from queues.readable import readable_clusters, readable_queues
 
@@ -65,6 +66,7 @@ def _context(request: HtmxRequest) -> Context:
     busiest = sorted(found, key=lambda one: (-one.waiting, -one.used, one.queue.name))
     return {
         "flavors": flavors(found),
+        "asked": requests.to_decide(request.user).order_by().count(),
         "attention": overview.attention(Job.objects.readable_by(request.user), now=now),
         "queues": [(one, medians.get(one.queue.pk)) for one in busiest[:QUEUES]],
         "more_queues": max(0, len(found) - QUEUES),

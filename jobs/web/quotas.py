@@ -16,7 +16,7 @@ from django.views.decorators.http import require_http_methods
 from accounts import members
 from accounts.models import Team
 from accounts.pages.parts import allowed
-from accounts.permissions import is_platform_admin, require_platform_admin
+from accounts.permissions import Act, is_platform_admin, may, require_platform_admin
 from common.errors import Conflict, InvalidInput
 from common.http.forms import ServiceForm
 from jobs.scheduling import what_if
@@ -103,6 +103,7 @@ def _page(
         "would_do": would_do or [],
         "seen": _seen(form) if would_do and form is not None else "",
         "may_set": has_rights,
+        "may_ask": may(request.user, Act.SUBMIT, team),
         "others": list(Flavor.objects.exclude(pk__in=known)) if has_rights else [],
         "cohorts": list(Cohort.objects.all()) if has_rights else [],
         "blank": form

@@ -48,6 +48,28 @@ class Quota(Model):
 
 
 @dataclass(frozen=True)
+class QuotaRequest(Model):
+    """Somebody asks for more of a queue, or of a team's flavor. `slots` and `granted` are in all, not how many more."""
+
+    id: int
+    team: str = ""
+    queue: str | None = None
+    flavor: str | None = None
+    has: int = 0
+    slots: int = 0
+    why: str = ""
+    asked_at: datetime | None = moment()
+    asked_by: str | None = None
+    state: str = "open"
+    granted: int | None = None
+    answer: str = ""
+    decided_at: datetime | None = moment()
+    decided_by: str | None = None
+    words: str = ""
+    raw: Json = unchanged()
+
+
+@dataclass(frozen=True)
 class Usage(Model):
     """What was used in a time, in hours times slots. Fields over which it is a sum are empty.
 

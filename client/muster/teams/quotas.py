@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
-from muster.http.call import Call, nothing, page, place
+from muster.http.call import Call, given, nothing, page, place
 from muster.http.session import Session
-from muster.teams.models_quotas import Cohort, Flavor, Quota, Usage
+from muster.teams.models_quotas import Cohort, Flavor, Quota, QuotaRequest, Usage
 
 
 class Quotas(Session):
@@ -56,6 +56,36 @@ class Quotas(Session):
     async def remove_quota(self, team: str, flavor: str) -> None:
         """Take a team's quota of a flavor away, as a platform administrator: its queues stand by themselves then."""
         return await self._send(Call("DELETE", place("teams", team, "quotas", flavor), nothing))
+
+    def quota_requests(self, *, state: str | None = None) -> AsyncIterator[QuotaRequest]:
+        """List requests for quota of your teams, the newest first; `state`: open, granted, declined or withdrawn."""
+        return self._items(page("/quota-requests", parse=QuotaRequest.parse, state=state))
+
+    async def ask_for_quota(
+        self, *, slots: int, why: str, queue: str | None = None, team: str | None = None, flavor: str | None = None
+    ) -> QuotaRequest:
+        """Ask for more of a queue, or of what a team has of a flavor; `slots` is in all.
+
+        Raises Conflict where somebody asks for that already.
+        """
+        body = given(queue=queue, team=team, flavor=flavor, slots=slots, why=why)
+        return await self._send(Call("POST", "/quota-requests", QuotaRequest.parse, json=body))
+
+    async def decide_quota(
+        self, number: int, verdict: str, *, slots: int | None = None, answer: str = ""
+    ) -> QuotaRequest:
+        """Decide about a request: `verdict` is grant or decline. Raises Conflict if somebody has."""
+        body = given(verdict=verdict, slots=slots, answer=answer or None)
+        missing = f"no request {number} that you may see: `muster requests list` lists them"
+        path = place("quota-requests", str(number))
+        return await self._send(Call("POST", path, QuotaRequest.parse, json=body, missing=missing))
+
+    async def withdraw_quota(self, number: int) -> QuotaRequest:
+        """Take back what you asked for. Raises Conflict if it was decided."""
+        missing = f"no request {number} that you may see: `muster requests list` lists them"
+        return await self._send(
+            Call("DELETE", place("quota-requests", str(number)), QuotaRequest.parse, missing=missing)
+        )
 
     async def usage(
         self,

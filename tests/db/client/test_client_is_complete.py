@@ -99,6 +99,10 @@ CLIENT = {
     "GET /teams/{team}/quotas": ("quotas", "quota list"),
     "PUT /teams/{team}/quotas/{flavor}": ("set_quota", "quota set"),
     "DELETE /teams/{team}/quotas/{flavor}": ("remove_quota", "quota remove"),
+    "GET /quota-requests": ("quota_requests", "requests list"),
+    "POST /quota-requests": ("ask_for_quota", "requests ask"),
+    "POST /quota-requests/{id}": ("decide_quota", "requests grant"),
+    "DELETE /quota-requests/{id}": ("withdraw_quota", "requests withdraw"),
     "GET /usage": ("usage", "usage"),
     "GET /teams/{team}/members": ("members", "teams members list"),
     "PUT /teams/{team}/members/{username}": ("set_member", "teams members set"),
@@ -256,6 +260,13 @@ def quotas(script):
     assert script.ids("quota cohorts") == ["all", "part"]
     assert "all" in script.run("quota set nlp slots --nominal 64 --cohort all --lend 8")
     assert script.read("quota list nlp")[0]["lending_limit"] == 8
+    asked = script.run("requests ask --team nlp --flavor slots --slots 96 --why evaluation -q").strip()
+    assert script.read(f"requests grant {asked} --slots 72")["granted"] == 72
+    asked = script.run("requests ask --queue default --slots 9 --why evaluation -q").strip()
+    assert f"Request {asked} is declined" in script.run(f"requests decline {asked} --answer later")
+    asked = script.run("requests ask --queue default --slots 9 --why evaluation -q").strip()
+    script.run(f"requests withdraw {asked}")
+    assert script.ids("requests list --state withdrawn") == [asked]
     script.run("quota remove nlp slots")
     assert [one["team"] for one in script.read("usage --by job --team nlp")] == ["nlp"]
     for line in ("quota remove-cohort part", "quota remove-cohort all", "quota remove-flavor slots"):

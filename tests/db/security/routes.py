@@ -24,8 +24,8 @@ from credentials import services as credentials
 from credentials.models import TeamSecret
 from jobs.ingest import apply
 from jobs.models import ClusterCheck, ClusterNode, Job, Webhook
-from queues import allowed, cohorts, excluded
-from queues.models import AddedCluster, AllowedObject, Cohort, ExcludedNode, Flavor, Queue, TeamQuota
+from queues import allowed, cohorts, excluded, requests
+from queues.models import AddedCluster, AllowedObject, Cohort, ExcludedNode, Flavor, Queue, QuotaRequest, TeamQuota
 from tests.conftest import People, make_user
 from tests.support import packs, seed
 from tests.support.builders import Lab, batch, identity, log_item
@@ -158,6 +158,8 @@ TABLE: dict[str, Route] = {
     "queues/{name}": route(PAGE, GET=READ, POST=MANAGE, kind=FORM, body="slots=7&gpus_per_node=0&is_open=on"),
     "api/docs": route(PAGE, GET=ANY),
     "queues": route(PAGE, GET=ANY),
+    "quota-requests": route(PAGE, GET=ANY, POST=let_in("admin root", viewer=403, member=403, stranger=404), kind=FORM,
+                            body="act=grant&request={asked}&slots=10"),
     "usage": route(PAGE, GET=ANY),
     "usage.csv": route(PAGE, GET=ANY),
     "jobs": route(PAGE, GET=ANY),
@@ -187,6 +189,8 @@ TABLE: dict[str, Route] = {
     "api/v1/teams/{team}/ceilings": route(API, GET=READ),
     "api/v1/teams/{team}/ceilings/{resource}": route(API, PUT=CEILING, body={"slots": 9}, at="api/v1/teams/{team}/ceilings/cpu"),
     "api/v1/usage": route(API, GET=ANY),
+    "api/v1/quota-requests": route(API, GET=ANY, POST=CONTROL, body={"team": "nlp", "flavor": "slots", "slots": 64, "why": "x"}),
+    "api/v1/quota-requests/{pk}": route(API, POST=MANAGE, DELETE=MANAGE, body={"verdict": "grant"}, at="api/v1/quota-requests/{asked}"),
     "api/v1/teams/{team}/quotas": route(API, GET=READ),
     "api/v1/teams/{team}/quotas/{flavor}": route(API, PUT=CEILING, DELETE=CEILING, body={"nominal": 9}, at="api/v1/teams/{team}/quotas/slots"),
     "api/v1/flavors": route(API, GET=ANY),
@@ -310,6 +314,7 @@ class AccessFixture:
         for name in ("all", "part"):
             cohorts.set_cohort(by=None, name=name)
         cohorts.set_quota(by=None, team=team, flavor="slots", nominal=8)
+        self.asked = requests.ask(by=self.people.teammate, queue=self.lab.queue, slots=9, why=SECRET)
         AddedCluster.objects.create(
             name="added", options={"NAMESPACE": "n", "IMAGE": "i", "CONTROL_URL": "https://m.example"}
         )
@@ -357,6 +362,7 @@ class AccessFixture:
         secrets = TeamSecret.objects.order_by("pk").values_list("pk", "version")
         return [
             *TeamQuota.objects.order_by("pk").values_list("pk", "version"),
+            *QuotaRequest.objects.order_by("pk").values_list("pk", "state"),
             *Flavor.objects.order_by("pk").values_list("pk", "name"),
             *Cohort.objects.order_by("pk").values_list("pk", "parent"),
             *jobs,
@@ -387,6 +393,7 @@ def address(pattern: str, world: AccessFixture) -> str:
         node=world.node.pk,
         check=world.check.pk,
         volume="zebra",
+        asked=world.asked.pk,
         team="nlp",
         name="default",
         username="teammate",

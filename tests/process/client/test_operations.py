@@ -111,6 +111,7 @@ TOLD_ELSEWHERE = {
     *("excluded_nodes", "suspected_nodes", "exclude_node", "readmit_node"),
     *("flavors", "make_flavor", "remove_flavor", "cohorts", "set_cohort", "remove_cohort"),
     *("quotas", "set_quota", "remove_quota", "usage"),
+    *("quota_requests", "ask_for_quota", "decide_quota", "withdraw_quota"),
 }
 # One request, one by name, no result, a body, raw bytes, a loop of requests, a list.
 ON_THE_ASYNC_CLIENT = ("me", "job", "revoke_own_token", "plan", "file", "search_logs", "audit")

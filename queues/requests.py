@@ -1,0 +1,177 @@
+"""Requests for more quota: of a queue, which administrators of its team decide, or of a team's flavor, which the platform's do.
+
+A request that is granted is a change of quota like any other, by whoever grants it and with the rules for that.
+"""
+
+from typing import Any
+
+from django.db import IntegrityError, transaction
+from django.db.models import Q, QuerySet
+from django.utils import timezone
+
+from accounts import audit
+from accounts.audit import AuditAction
+from accounts.models import Team, User
+from accounts.permissions import (
+    Act,
+    is_platform_admin,
+    may,
+    readable_teams,
+    require,
+    require_platform_admin,
+    teams_where,
+)
+from common.errors import Conflict, InvalidInput, Problem
+
+from . import cohorts, services
+from .models import Queue, QuotaRequest, TeamQuota
+from .resources import describe
+
+MOST_WORDS = 500  # characters
+MOST_SLOTS = services.MOST_SLOTS
+State = QuotaRequest.State
+
+
+def readable(user: User) -> QuerySet[QuotaRequest]:
+    """Return the requests of one's teams, the newest first."""
+    teams = readable_teams(user)
+    rows = QuotaRequest.objects.select_related("team", "queue__team", "flavor", "asked_by", "decided_by").order_by(
+        "-id"
+    )
+    return rows if teams is None else rows.filter(team__in=teams)
+
+
+def to_decide(user: User) -> QuerySet[QuotaRequest]:
+    """Return the open requests that one may decide, the oldest first."""
+    managed = teams_where(user, Act.MANAGE)
+    theirs = Q() if managed is None else Q(queue__isnull=False, team__in=managed)
+    rows = readable(user).filter(theirs, state=State.OPEN)
+    return (rows if is_platform_admin(user) else rows.exclude(queue=None)).order_by("id")
+
+
+def ask(
+    *, by: User, slots: int, why: str, queue: Queue | None = None, team: Team | None = None, flavor: str = ""
+) -> QuotaRequest:
+    """Ask for more of a queue, or of a team's flavor. Raises NotAllowed, InvalidInput, and Conflict where it is asked already."""
+    if (queue is None) == (team is None or not flavor):
+        raise InvalidInput(Problem("queue", None, "must be given, or team and flavor instead of it"))
+    whose: Team = queue.team if queue is not None else team  # type: ignore[assignment]
+    require(by, Act.SUBMIT, whose)
+    kind = None if queue is not None else cohorts.flavor_named(flavor)
+    quota = TeamQuota.objects.filter(team=whose, flavor=kind).first() if kind else None
+    has = queue.nominal if queue is not None else quota.nominal if quota else 0
+    if problems := [*_slots_problems(slots, has), *_words_problems("why", why, "say what it is for")]:
+        raise InvalidInput(*problems)
+    row = QuotaRequest(team=whose, queue=queue, flavor=kind, has=has, wanted=slots, why=why.strip(), asked_by=by)
+    try:
+        with transaction.atomic():
+            row.save()
+            audit.record(
+                AuditAction.QUOTA_ASKED, by=by, on=whose, team=whose, after={**_of(row), "slots": slots, "why": row.why}
+            )
+    except IntegrityError as error:
+        open_one = QuotaRequest.objects.filter(team=whose, queue=queue, flavor=kind, state=State.OPEN).first()
+        words = f"request {open_one.pk} for {open_one.wanted} is" if open_one else "another request is"
+        raise Conflict(f"{words} open already; wait for its answer, or withdraw it first", "slots", slots) from error
+    return row
+
+
+def grant(*, request: QuotaRequest, by: User, slots: int | None = None, answer: str = "") -> QuotaRequest:
+    """Change the quota as it was asked, or to `slots`. Raises NotAllowed, Conflict, and InvalidInput as the change itself does."""
+    _decides(by, request)
+    if problems := _words_problems("answer", answer):
+        raise InvalidInput(*problems)
+    with transaction.atomic():
+        row = _locked(request)
+        given = row.wanted if slots is None else slots
+        reason = f"asked for by {row.asked_by.get_username() if row.asked_by else 'somebody'}: {row.why}"[
+            : services.MOST_REASON
+        ]
+        if row.queue is not None:
+            services.change(queue=row.queue, by=by, slots=given, reason=reason)
+        elif row.flavor is not None:
+            cohorts.set_quota(by=by, team=row.team, flavor=row.flavor.name, nominal=given, reason=reason)
+        return _decided(row, State.GRANTED, by, answer, granted=given)
+
+
+def decline(*, request: QuotaRequest, by: User, answer: str) -> QuotaRequest:
+    """Say no, and why. Raises NotAllowed, Conflict and InvalidInput."""
+    _decides(by, request)
+    if problems := _words_problems("answer", answer, "say why not"):
+        raise InvalidInput(*problems)
+    with transaction.atomic():
+        return _decided(_locked(request), State.DECLINED, by, answer)
+
+
+def withdraw(*, request: QuotaRequest, by: User) -> QuotaRequest:
+    """Take a request back: one's own, or as an administrator of the team."""
+    if request.asked_by_id != by.pk or not may(by, Act.SUBMIT, request.team):
+        require(by, Act.MANAGE, request.team)
+    with transaction.atomic():
+        return _decided(_locked(request), State.WITHDRAWN, by, "")
+
+
+def may_decide(user: User, request: QuotaRequest) -> bool:
+    return is_platform_admin(user) or (request.queue_id is not None and may(user, Act.MANAGE, request.team))
+
+
+def _decides(by: User, request: QuotaRequest) -> None:
+    if request.queue_id is None:
+        require_platform_admin(by, "decide about the quota of teams")
+    else:
+        require(by, Act.MANAGE, request.team)
+
+
+def _locked(request: QuotaRequest) -> QuotaRequest:
+    rows = QuotaRequest.objects.select_for_update(of=("self",), no_key=True)
+    row = rows.select_related("team", "queue__team", "flavor", "asked_by", "decided_by").get(pk=request.pk)
+    if row.state != State.OPEN:
+        by = f" by {row.decided_by.get_username()}" if row.decided_by else ""
+        raise Conflict(f"request {row.pk} was {row.get_state_display().lower()}{by} already", "state", row.state)
+    return row
+
+
+def _decided(row: QuotaRequest, state: str, by: User, answer: str, *, granted: int | None = None) -> QuotaRequest:
+    row.state, row.decided_by, row.decided_at, row.answer, row.granted = (
+        state,
+        by,
+        timezone.now(),
+        answer.strip(),
+        granted,
+    )
+    row.save(update_fields=["state", "decided_by", "decided_at", "answer", "granted"])
+    after = {**_of(row), "request": row.pk, "answer": str(state)} | ({"slots": granted} if granted is not None else {})
+    audit.record(
+        AuditAction.QUOTA_ANSWERED,
+        by=by,
+        on=row.team,
+        team=row.team,
+        after=after | ({"words": row.answer} if row.answer else {}),
+    )
+    return row
+
+
+def _of(row: QuotaRequest) -> dict[str, Any]:
+    return {"queue": row.queue.name} if row.queue is not None else {"flavor": row.flavor.name if row.flavor else ""}
+
+
+def _slots_problems(slots: Any, has: int) -> list[Problem]:
+    if isinstance(slots, bool) or not isinstance(slots, int) or not has < slots <= MOST_SLOTS:
+        return [Problem("slots", slots, f"must be a whole number above the {has} that there are, at most {MOST_SLOTS}")]
+    return []
+
+
+def _words_problems(name: str, words: str, needed: str = "") -> list[Problem]:
+    if needed and not words.strip():
+        return [Problem(name, None, f"is missing; {needed}")]
+    if len(words) > MOST_WORDS:
+        return [Problem(name, None, f"has {len(words)} characters; at most {MOST_WORDS} are stored")]
+    return []
+
+
+def described(row: QuotaRequest) -> str:
+    """Return what is asked for in words: "16 GPUs instead of 8 for queue research"."""
+    if row.queue is not None:
+        return f"{describe({row.queue.resource: row.wanted})} instead of {row.has} for queue {row.queue.name}"
+    resource = row.flavor.resource if row.flavor else "gpu"
+    return f"{describe({resource: row.wanted})} instead of {row.has} of flavor {row.flavor.name if row.flavor else ''}"
