@@ -134,6 +134,21 @@ class Job(models.Model):
         indexes = [
             models.Index("next_reconcile_at", condition=~Q(phase__in=_TERMINAL), name="job_due"),
             models.Index("queue", "phase", condition=~Q(phase__in=_TERMINAL), name="job_open_by_queue"),
+            models.Index(
+                fields=["queue", "-priority", "created_at", "id"],
+                condition=Q(phase=lifecycle.Phase.QUEUED.value),
+                name="job_waiting_in_order",
+            ),
+            models.Index(
+                fields=["queue", "slots", "id"],
+                condition=Q(phase=lifecycle.Phase.QUEUED.value),
+                name="job_waiting_by_slots",
+            ),
+            models.Index(
+                fields=["queue"],
+                condition=Q(("phase", lifecycle.Phase.QUEUED.value), ~Q(wait_code="behind")),
+                name="job_waiting_in_front",
+            ),
             models.Index(fields=["team", "-id"], name="job_by_team"),
             models.Index(fields=["team"], condition=Q(log_bytes=None), name="job_log_unsettled"),
             models.Index(

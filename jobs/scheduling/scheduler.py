@@ -6,6 +6,7 @@ The only writer of QUEUED to ADMITTED, and of the request to preempt.
 from collections.abc import Iterable, Mapping
 
 from django.db import connection, transaction
+from django.db.models import Exists, OuterRef
 from django.utils import timezone
 
 from common import faultpoints
@@ -15,18 +16,19 @@ from jobs.core.lifecycle import HOLDS_QUOTA, Phase
 from jobs.models import Job, JobEvent
 from queues import admission
 from queues.models import Queue
-from queues.trees import sharing
+from queues.trees import Sharing, sharing
 
-from . import snapshot
+from . import reach, snapshot
+from .snapshot import Snapshot
 
 
 def schedule() -> int:
     """Admit what fits, in every queue with waiting jobs, and stop the jobs of those that drain. Return how many were admitted."""
     for draining in Queue.objects.filter(is_open=False, drains=True):
         _drain(draining)
-    queues = Job.objects.waiting().order_by().values_list("queue_id", "queue__flavor_id").distinct()
+    queues = Queue.objects.filter(Exists(Job.objects.waiting().filter(queue=OuterRef("pk"))))
     admitted, done = 0, set[int]()
-    for queue, flavor in list(queues):
+    for queue, flavor in list(queues.order_by("pk").values_list("pk", "flavor")):
         if queue not in done:
             count, together = _schedule(queue, is_shared=flavor is not None)
             admitted, done = admitted + count, done | together
@@ -54,13 +56,25 @@ def _schedule(queue_id: int, *, is_shared: bool) -> tuple[int, set[int]]:
         if not {one.pk for one in shared.queues} <= ids:
             doorbell.poke("jobs.schedule")
             return 0, {queue_id}
-        jobs = snapshot.waiting(shared)
-        seen = snapshot.snapshot(shared, jobs, lock=_lock)
-        decisions = admission.decide(seen.queues, seen.pending, nodes=seen.nodes, now=timezone.now().timestamp())
+        jobs, seen, decisions = _decide(shared)
         by_id = {job.pk: job for job in jobs}
         admitted = [by_id[decision.job] for decision in decisions if _record(by_id[decision.job], decision)]
+        spent = {one.name: one.spent_until for one in seen.queues if one.spent_until is not None}
+        reach.tell_others(shared, list(by_id), spent)
         transaction.on_commit(lambda: _measure(locked, admitted), robust=True)
         return len(admitted), {one.pk for one in shared.queues}
+
+
+def _decide(shared: Sharing) -> tuple[list[Job], Snapshot, list[admission.Decision]]:
+    """Return the jobs in reach and what is decided about each, with more of them where those were too few."""
+    used = reach.held(shared.queues)
+    found = reach.in_reach(shared, used)
+    while True:
+        seen = snapshot.snapshot(shared, found.jobs, lock=_lock, used=used)
+        decisions = admission.decide(seen.queues, seen.pending, nodes=seen.nodes, now=timezone.now().timestamp())
+        if not found.is_short(decisions):
+            return found.jobs, seen, decisions
+        found = reach.in_reach(shared, used, more=reach.HORIZON)
 
 
 def _measure(queues: Mapping[int, Queue], admitted: Iterable[Job]) -> None:

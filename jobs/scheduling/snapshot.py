@@ -11,19 +11,14 @@ from django.utils import timezone
 from jobs import clusters
 from jobs.core.lifecycle import ON_CLUSTER
 from jobs.core.verdict import RoleView
-from jobs.models import Job, in_order
+from jobs.models import Job
 from jobs.models.attempt import newest_namespace
 from queues import admission, namespaces
 from queues.admission import Code, Holding, Node, Policy
-from queues.admission.cohort import Tree
 from queues.models import Queue
 from queues.trees import Sharing
 
-from . import holding, hours
-
-# Waiting jobs considered at once per queue; jobs behind them could not start anyway while these wait. As many that are
-# larger than the quota, or beyond what their user may hold, and so hold up nobody, get their reason beside them.
-HORIZON = 200
+from . import holding, hours, reach
 
 
 @dataclass(frozen=True)
@@ -45,11 +40,12 @@ def snapshot(
     *,
     lock: Callable[[str], None] | None = None,
     held: Mapping[int, tuple[Holding, ...]] | None = None,
+    used: Mapping[int, int] | None = None,
 ) -> Snapshot:
     """Return what admission is given with these jobs waiting.
 
     `lock` is called with what all queues of a cluster share, before that is read; without it nobody may act on the result.
-    `held`: the jobs that hold quota by their queues' ids, where the caller has read them.
+    `held` and `used`: the jobs that hold quota and their slots, by their queues' ids, where the caller has read them.
     """
     by_id = {queue.pk: queue for queue in shared.queues}
     names = {job.pk: exclusive_names(job.role_views, by_id[job.queue_id]) for job in jobs}
@@ -57,9 +53,8 @@ def snapshot(
     cluster = shared.queues[0].cluster  # of one flavor
     if wanted and lock is not None:
         lock(f"names of cluster {cluster}")  # in all its namespaces: few jobs have such names
-    used = dict(
-        Job.objects.holding_quota().filter(queue__in=by_id).order_by().values_list("queue").annotate(total=Sum("slots"))
-    )
+    if used is None:
+        used = reach.held(shared.queues)
     machine, now = _machine(cluster, lock), timezone.now()
     if held is None:
         held = holding.by_queue(shared) if looks_at_holders(shared) else {}
@@ -71,7 +66,7 @@ def snapshot(
         state = admission.QueueState(
             queue.name, queue.quota, {queue.resource: used.get(queue.pk, 0)}, queue.is_open, taken, machine,
             Policy(queue.policy), held.get(queue.pk, ()), queue.preempts, queue.slots_per_user,
-            _held_by_users(queue) if queue.slots_per_user is not None else {}, spent.timestamp() if spent else None,
+            reach.held_by_users(queue) if queue.slots_per_user is not None else {}, spent.timestamp() if spent else None,
         )  # fmt: skip
         states.append(state)
     looks_ahead = looks_at_holders(shared)
@@ -89,38 +84,6 @@ def snapshot(
 def looks_at_holders(shared: Sharing) -> bool:
     """Whether a decision depends on who holds the quota, and until when."""
     return bool(shared.nodes) or any(one.preempts or one.policy == Policy.BACKFILL for one in shared.queues)
-
-
-def waiting(shared: Sharing) -> list[Job]:
-    """Return the waiting jobs that are considered, in the order of each queue."""
-    tree = Tree(shared.nodes, {})
-    found: list[Job] = []
-    some = Job.objects.waiting().filter(queue__in=[queue.pk for queue in shared.queues]).order_by()
-    busy = set(some.values_list("queue_id", flat=True).distinct()) if len(shared.queues) > 1 else None
-    for queue in shared.queues:
-        if busy is not None and queue.pk not in busy:
-            continue
-        most = tree.most(queue.name) if shared.nodes else queue.nominal
-        everybody = in_order(Job.objects.waiting().filter(queue=queue))
-        aside = Q(slots__gt=most) | _beyond_user_limit(queue)
-        found += [job for half in (everybody.exclude(aside), everybody.filter(aside)) for job in half[:HORIZON]]
-    return found
-
-
-def _held_by_users(queue: Queue) -> dict[int, int]:
-    rows = Job.objects.holding_quota().filter(queue=queue).order_by().values_list("user")
-    return dict(rows.annotate(total=Sum("slots")))
-
-
-def _beyond_user_limit(queue: Queue) -> Q:
-    """Match jobs that cannot start since their user may not hold more."""
-    limit = queue.slots_per_user
-    if limit is None:
-        return Q(pk__in=[])
-    beyond = Q(slots__gt=limit)
-    for user, held in _held_by_users(queue).items():
-        beyond |= Q(user=user, slots__gt=max(0, limit - held))
-    return beyond
 
 
 def _machine(cluster: str, lock: Callable[[str], None] | None) -> admission.Machine | None:

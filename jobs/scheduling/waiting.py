@@ -12,7 +12,7 @@ from queues.admission import Code, Range, Reason, Unknown, Wait
 from queues.models import Queue
 from queues.trees import sharing
 
-from . import holding, snapshot
+from . import holding, reach, snapshot
 from .snapshot import Snapshot
 
 HOLDERS = 5  # that are named
@@ -82,7 +82,7 @@ def foreseen(queue: Queue, now: datetime, also: Iterable[Job] = ()) -> tuple[Sna
         .select_related("user")
         .order_by("-slots", "id")
     )
-    first = snapshot.waiting(shared)
+    first = reach.waiting(shared, of=queue)
     known = {job.pk for job in first}
     jobs = [*first, *(job for job in also if job.pk not in known)]
     held = holding.grouped(holding.foreseen(holders, shared, ended, now=now))

@@ -17,7 +17,7 @@ from queues.resources import describe
 from queues.rules import PRIORITIES
 from queues.trees import Sharing, of_flavor, team_node
 
-from . import snapshot, waiting
+from . import reach, snapshot, waiting
 from .snapshot import Snapshot
 from .waiting import Waiting
 
@@ -134,7 +134,7 @@ def _outcome(quota: TeamQuota) -> _Outcome:
     )
     if not shared.queues:
         return _Outcome()
-    jobs = snapshot.waiting(shared)
+    jobs = reach.waiting(shared)
     seen = snapshot.snapshot(shared, jobs)
     decisions = admission.decide(seen.queues, seen.pending, nodes=seen.nodes, now=timezone.now().timestamp())
     tree = Tree(seen.nodes, {one.name: sum(one.used.values()) for one in seen.queues})

@@ -4,7 +4,7 @@ from django.utils import timezone
 
 from jobs import clusters
 from jobs.models import Job
-from jobs.scheduling import snapshot
+from jobs.scheduling import reach
 from jobs.scheduling.scheduler import schedule
 from queues.models import Queue
 from tests.support.builders import Lab
@@ -29,7 +29,7 @@ def test_jobs_that_fill_the_quota_together_are_admitted_in_one_turn(lab):
 
 
 def test_jobs_that_a_lowered_quota_can_never_hold_keep_no_other_from_starting(lab, monkeypatch):
-    monkeypatch.setattr(snapshot, "HORIZON", 2)
+    monkeypatch.setattr(reach, "HORIZON", 2)
     for _ in range(3):
         lab.submit(nodes=2, nproc_per_node=2)
     lab.queue.nominal = 2

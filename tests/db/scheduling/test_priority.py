@@ -91,7 +91,7 @@ def test_what_is_proposed_makes_it_the_first(lab):
 
 
 def test_a_job_far_behind_the_horizon_gets_a_place_in_front(lab, monkeypatch):
-    monkeypatch.setattr("jobs.scheduling.snapshot.HORIZON", 1)
+    monkeypatch.setattr("jobs.scheduling.reach.HORIZON", 1)
     *_, last = waiting(lab, "one", "two", "three")
     assert what_if.of_priority(last, 1).sentences == ["It is number 1 in queue default then, and 2 now."]
 

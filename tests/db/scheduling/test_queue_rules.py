@@ -9,7 +9,7 @@ from common.errors import InvalidInput, InvalidSpec
 from jobs import services as jobs
 from jobs.core.lifecycle import Phase
 from jobs.models import Attempt, Checkpoint, Job, JobEvent, RemovedJob
-from jobs.scheduling import hours, snapshot, waiting
+from jobs.scheduling import hours, reach, waiting
 from jobs.scheduling.scheduler import schedule
 from jobs.scheduling.usage import consequences, with_use
 from queues import services
@@ -98,13 +98,13 @@ def test_one_user_holds_no_more_than_the_limit_and_holds_up_nobody(lab, people):
 
 
 def test_jobs_of_a_user_at_the_limit_do_not_hide_those_of_others(lab, people, monkeypatch):
-    monkeypatch.setattr(snapshot, "HORIZON", 3)
+    monkeypatch.setattr(reach, "HORIZON", 3)
     limit(lab, slots_per_user=4)
     lab.running()
     many = [lab.submit() for _ in range(6)]
     theirs = jobs.submit(user=people.teammate, queue=lab.queue, sent={"command": "torchrun a.py"})[0]
-    found = snapshot.waiting(sharing(lab.queue))
-    assert [job.pk for job in found] == [theirs.pk, *(one.pk for one in many[:3])]
+    found = reach.waiting(sharing(lab.queue))
+    assert [job.pk for job in found] == [*(one.pk for one in many[:3]), theirs.pk]
     assert schedule() == 1
 
 

@@ -1,0 +1,219 @@
+"""Which waiting jobs a pass of the scheduler decides on, and what is stored of all others.
+
+Of each queue these are the first ones, as many as there is room for and one more, which has to wait; and where others may pass
+that one, the next ones of a size that is free. Nobody else can start, however many wait.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from itertools import groupby
+
+from django.db import connection
+from django.db.models import Q, Sum
+
+from common.db import sql
+from common.signals import doorbell
+from jobs import clusters
+from jobs.models import Job, JobQuerySet, in_order
+from queues import admission
+from queues.admission import ASIDE, Code, Node, Policy, Reason
+from queues.admission.cohort import Tree
+from queues.models import Queue
+from queues.trees import Sharing
+
+# At most so many of a queue at once. As many that are larger than the quota, or beyond what their user may hold, and so
+# hold up nobody, get their reason beside them.
+HORIZON = 200
+SIZES = (2, 8, 32)  # of what is read of a queue: so that few statements read all of them
+MOST_STORED = 1000  # reasons of jobs out of reach, in one pass
+_FIRST = sql.load("jobs/sql/first_waiting.sql", size="slots <= q.most", order="priority DESC, created_at, id")
+_TOO_LARGE = sql.load("jobs/sql/first_waiting.sql", size="slots > q.most", order="slots, id")
+
+
+def held(queues: Iterable[Queue]) -> dict[int, int]:
+    """Return how many slots the jobs of each queue hold, by the queue's id."""
+    rows = Job.objects.holding_quota().filter(queue__in=[one.pk for one in queues]).order_by().values_list("queue")
+    return dict(rows.annotate(total=Sum("slots")))
+
+
+def held_by_users(queue: Queue) -> dict[int, int]:
+    rows = Job.objects.holding_quota().filter(queue=queue).order_by().values_list("user")
+    return dict(rows.annotate(total=Sum("slots")))
+
+
+@dataclass(frozen=True)
+class Reach:
+    """The waiting jobs on which a pass decides, and the queues of which more wait behind those in line."""
+
+    jobs: list[Job]
+    go_on: frozenset[int]
+
+    def is_short(self, decisions: Iterable[admission.Decision]) -> bool:
+        """Whether more has to be read of a queue: all that was read starts, or waits for something that holds up nobody."""
+        in_line = {one.job for one in decisions if isinstance(one, admission.Wait) and one.why.code not in ASIDE}
+        return bool(self.go_on - {job.queue_id for job in self.jobs if job.pk in in_line})
+
+
+def in_reach(shared: Sharing, used: Mapping[int, int], *, more: int = 0) -> Reach:
+    """Return what a pass decides on. `used`: slots held, by queue; `more`: so many more jobs of each queue."""
+    tree, most = _tree(shared, used), _most(shared)
+    queues = [one for one in shared.queues if one.is_open]
+    free = {queue.pk: max(0, tree.available(queue.name)) for queue in queues}
+    first = {pk: min(HORIZON, room + 1 + more) for pk, room in free.items()}
+    for queue in queues:
+        if queue.policy == Policy.BEST_EFFORT and shared.nodes:
+            first[queue.pk] = HORIZON  # others may be preempted for one that is not the first
+    passing = [one for one in queues if one.policy != Policy.STRICT and free[one.pk]]
+    ids, go_on = _first_of(queues, first, most)
+    ids |= _ids(_FIRST, {one.pk: min(free[one.pk], most[one.pk]) for one in passing}, HORIZON)
+    ids |= _aside(queues, most)
+    claiming = (
+        Job.objects.waiting().filter(queue__in=list(free), wait_code=Code.PREEMPTING).exclude(wait_code=Code.BEHIND)
+    )
+    return Reach(_read(ids | set(claiming.order_by().values_list("pk", flat=True)), shared), go_on)
+
+
+def waiting(shared: Sharing, *, of: Queue | None = None) -> list[Job]:
+    """Return the jobs that are looked at where somebody asks why they wait: the first ones of each queue, in order.
+
+    `of`: the queue that is asked about; of the others fewer are read then, the more there are.
+    """
+    most, count = _most(shared), len(shared.queues)
+    limits = {one.pk: HORIZON if of is None or one.pk == of.pk else max(4, HORIZON // count) for one in shared.queues}
+    ids = _first_of(shared.queues, limits, most)[0] | _aside(shared.queues, most)
+    passing = [one for one in shared.queues if one.policy != Policy.STRICT]
+    if passing:
+        tree = _tree(shared, held(shared.queues))
+        ids |= _ids(_FIRST, {one.pk: min(most[one.pk], max(0, tree.available(one.name))) for one in passing}, HORIZON)
+    return _read(ids, shared)
+
+
+def tell_others(shared: Sharing, decided: Collection[int], spent: Mapping[str, float]) -> None:
+    """Store why the jobs wait on which no pass decides yet. `spent`: queues whose month is spent, and until when.
+
+    Of those that only move up nothing is written.
+    """
+    others, most = Job.objects.waiting().exclude(pk__in=decided).order_by(), _most(shared)
+    kinds: dict[Code | Policy, list[Queue]] = defaultdict(list)
+    for queue in shared.queues:
+        kinds[
+            Code.ON_HOLD if not queue.is_open else Code.BUDGET_SPENT if queue.name in spent else Policy(queue.policy)
+        ].append(queue)
+    left = MOST_STORED
+    for kind, queues in kinds.items():
+        by_id = {queue.pk: queue for queue in queues}
+        rows = others.filter(queue__in=list(by_id))
+        if kind in (Code.ON_HOLD, Code.BUDGET_SPENT):
+            rows = rows.exclude(wait_code=kind)
+            reasons = {pk: Reason(Code(kind), one.name, at=spent.get(one.name)) for pk, one in by_id.items()}
+        elif kind == Policy.STRICT:
+            rows = rows.exclude(wait_code=Code.BEHIND)
+            reasons = {pk: Reason(Code.BEHIND, one.name) for pk, one in by_id.items()}
+        else:
+            left -= _tell_of_sizes(rows, by_id, most, left)
+            continue
+        asked = rows.values_list("pk", "team", "queue", "slots")[:left]
+        found = [(pk, team, queue) for pk, team, queue, slots in asked if kind != Policy.STRICT or slots <= most[queue]]
+        for queue, ones in groupby(sorted(found, key=lambda one: one[2]), key=lambda one: one[2]):
+            _store([(pk, team) for pk, team, _ in ones], reasons[queue])
+        left -= len(found)
+    if left <= 0:
+        doorbell.poke("jobs.schedule")
+
+
+def _tell_of_sizes(rows: JobQuerySet, queues: Mapping[int, Queue], most: Mapping[int, int], limit: int) -> int:
+    """Store that jobs wait for quota, where jobs may pass each other. Returns how many were written."""
+    done = 0
+    for queue, slots, code, words in list(rows.values_list("queue", "slots", "wait_code", "wait_reason").distinct()):
+        reason = Reason(
+            Code.WAITING_FOR_QUOTA, queues[queue].name, {queues[queue].resource: slots}, quota=queues[queue].quota
+        )
+        if slots > most[queue] or (code, words) == (reason.code, admission.words(reason, is_lasting=True)):
+            continue
+        same = rows.filter(queue=queue, slots=slots, wait_code=code, wait_reason=words)
+        found = list(same.values_list("pk", "team")[: limit - done])
+        _store(found, reason)
+        done += len(found)
+    return done
+
+
+def _store(rows: Collection[tuple[int, int]], reason: Reason) -> None:
+    words = admission.words(reason, is_lasting=True)
+    Job.objects.waiting().filter(pk__in=[pk for pk, _ in rows]).update(wait_code=reason.code, wait_reason=words)
+    for pk, team in list(rows)[:HORIZON]:
+        doorbell.hint(job=pk, team=team, what="state")
+
+
+def _tree(shared: Sharing, used: Mapping[int, int]) -> Tree:
+    nodes = shared.nodes or [Node(one.name, nominal=one.nominal) for one in shared.queues]
+    return Tree(nodes, {one.name: used.get(one.pk, 0) for one in shared.queues})
+
+
+def _most(shared: Sharing) -> dict[int, int]:
+    """Return how large a job of each queue may be at most, by the queue's id."""
+    tree, room = _tree(shared, {}), clusters.room_of(shared.queues[0].cluster)
+    found = {one.pk: tree.most(one.name) for one in shared.queues}
+    return found if room is None else {pk: min(slots, room.slots) for pk, slots in found.items()}
+
+
+def _first_of(
+    queues: Iterable[Queue], limits: Mapping[int, int], most: Mapping[int, int]
+) -> tuple[set[int], frozenset[int]]:
+    """Return the ids of at least so many of the first jobs of each queue, and the queues that may have more."""
+    by_size: dict[int, dict[int, int]] = defaultdict(dict)
+    found, go_on = set[int](), set[int]()
+    for queue in queues:
+        if queue.slots_per_user is None:
+            size = next((size for size in SIZES if limits[queue.pk] <= size), HORIZON)
+            by_size[min(size, HORIZON)][queue.pk] = most[queue.pk]
+        else:
+            mine = in_order(Job.objects.waiting().filter(queue=queue, slots__lte=most[queue.pk]))
+            found |= set(mine.exclude(_beyond_user_limit(queue)).values_list("pk", flat=True)[:HORIZON])
+    for size, bounds in by_size.items():
+        rows = _rows(_FIRST, bounds, size)
+        found |= {job for _, job in rows}
+        if size < HORIZON:
+            go_on |= {queue for queue, count in Counter(queue for queue, _ in rows).items() if count == size}
+    return found, frozenset(go_on)
+
+
+def _aside(queues: Iterable[Queue], most: Mapping[int, int]) -> set[int]:
+    """Return the ids of jobs that hold up nobody: they are too large for their queue, or beyond what their user may hold."""
+    found = _ids(_TOO_LARGE, {one.pk: most[one.pk] for one in queues}, HORIZON)
+    for queue in queues:
+        if queue.slots_per_user is not None:
+            theirs = in_order(Job.objects.waiting().filter(_beyond_user_limit(queue), queue=queue))
+            found |= set(theirs.values_list("pk", flat=True)[:HORIZON])
+    return found
+
+
+def _beyond_user_limit(queue: Queue) -> Q:
+    """Match jobs that cannot start since their user may not hold more."""
+    limit = queue.slots_per_user
+    if limit is None:
+        return Q(pk__in=[])
+    beyond = Q(slots__gt=limit)
+    for user, slots in held_by_users(queue).items():
+        beyond |= Q(user=user, slots__gt=max(0, limit - slots))
+    return beyond
+
+
+def _ids(statement: str, bounds: Mapping[int, int], limit: int) -> set[int]:
+    return {job for _, job in _rows(statement, bounds, limit)}
+
+
+def _rows(statement: str, bounds: Mapping[int, int], limit: int) -> list[tuple[int, int]]:
+    """Return queue and job of the first jobs of each queue; `bounds`: on their size, by the queue's id."""
+    if not bounds:
+        return []
+    with connection.cursor() as cursor:
+        cursor.execute(statement, {"queues": list(bounds), "most": list(bounds.values()), "limit": limit})
+        return cursor.fetchall()
+
+
+def _read(ids: Collection[int], shared: Sharing) -> list[Job]:
+    """Return these jobs by the order of their queues, and in each as they are admitted."""
+    place = {queue.pk: at for at, queue in enumerate(shared.queues)}
+    jobs = Job.objects.waiting().filter(pk__in=ids).order_by()
+    return sorted(jobs, key=lambda job: (place[job.queue_id], -job.priority, job.created_at, job.pk))
