@@ -16,46 +16,60 @@ class Sharing:
     nodes: tuple[Node, ...] = ()
 
 
-def sharing(queue: Queue) -> Sharing:
-    """Return the queues that share quota with one, itself among them."""
+def ids(queue: Queue) -> set[int]:
+    """Return the ids of the queues that share quota with one, itself among them."""
+    if queue.flavor_id is None:
+        return {queue.pk}
+    quotas = dict(TeamQuota.objects.filter(flavor=queue.flavor_id).order_by().values_list("team", "cohort"))
+    if queue.team_id not in quotas:
+        return {queue.pk}
+    parents = dict(Cohort.objects.order_by().values_list("pk", "parent"))
+    root = _root(queue.team_id, quotas[queue.team_id], parents)
+    teams = [team for team, cohort in quotas.items() if _root(team, cohort, parents) == root]
+    return set(Queue.objects.filter(flavor=queue.flavor_id, team__in=teams).order_by().values_list("pk", flat=True))
+
+
+def sharing(queue: Queue, *, rows: Iterable[Queue] | None = None) -> Sharing:
+    """Return the queues that share quota with one, itself among them. `rows`: these, where the caller has read them."""
     if queue.flavor_id is not None:
-        for shared in of_flavor(queue.flavor_id):
+        for shared in of_flavor(queue.flavor_id, rows=rows):
             if any(one.pk == queue.pk for one in shared.queues):
                 return replace(shared, queues=tuple(queue if one.pk == queue.pk else one for one in shared.queues))
     return Sharing((queue,))
 
 
-def of_flavor(flavor: int, *, instead: TeamQuota | None = None) -> list[Sharing]:
+def of_flavor(flavor: int, *, instead: TeamQuota | None = None, rows: Iterable[Queue] | None = None) -> list[Sharing]:
     """Return all that share a flavor, one for each root: a cohort with no other above it, or a team that is in none.
 
-    `instead`: a team's quota as it might be, in place of the one that it has.
+    `instead`: a team's quota as it might be, in place of the one that it has. `rows`: queues that the caller has read,
+    with their teams and flavors, instead of all of the flavor.
     """
     quotas = {one.team_id: one for one in TeamQuota.objects.filter(flavor=flavor).select_related("team")}
     if instead is not None:
         quotas[instead.team_id] = instead
-    every = Queue.objects.filter(flavor=flavor, team__in=quotas).select_related("team", "flavor").order_by("pk")
-    rows = Cohort.objects.values_list("pk", "parent_id", "name")
-    parents, names = {pk: parent for pk, parent, _ in rows}, {pk: name for pk, _, name in rows}
+    if rows is None:
+        rows = Queue.objects.filter(flavor=flavor, team__in=quotas).select_related("team", "flavor")
+    every = sorted((one for one in rows if one.flavor_id == flavor), key=lambda one: one.pk)
+    found = Cohort.objects.values_list("pk", "parent_id", "name")
+    parents, names = {pk: parent for pk, parent, _ in found}, {pk: name for pk, _, name in found}
     roots: dict[tuple[str, int], dict[int, TeamQuota]] = {}
     for team, one in quotas.items():
-        roots.setdefault(_top(one, parents), {})[team] = one
-    found = []
+        roots.setdefault(_root(team, one.cohort_id, parents), {})[team] = one
+    shared = []
     for teams in roots.values():
         queues = tuple(one for one in every if one.team_id in teams)
         nodes = (*_cohorts(teams.values(), parents, names), *_teams(teams, queues, names), *map(_leaf, queues))
-        found.append(Sharing(queues, nodes))
-    return found
+        shared.append(Sharing(queues, nodes))
+    return shared
 
 
 def team_node(team: str) -> str:
     return f"team {team}"  # a queue's name has no space
 
 
-def _top(quota: TeamQuota, parents: Mapping[int, int | None]) -> tuple[str, int]:
+def _root(team: int, cohort: int | None, parents: Mapping[int, int | None]) -> tuple[str, int]:
     """Return the root of a team's tree: a cohort, or the team itself."""
-    if quota.cohort_id is None:
-        return "team", quota.team_id
-    return "cohort", _path(quota.cohort_id, parents)[-1]
+    return ("team", team) if cohort is None else ("cohort", _path(cohort, parents)[-1])
 
 
 def _path(cohort: int, parents: Mapping[int, int | None]) -> list[int]:

@@ -10,6 +10,7 @@ from django.utils import timezone
 
 from jobs.analysis.progress import progress
 from jobs.core.lifecycle import TERMINAL, Phase, StopReason
+from jobs.core.spec import JobSpec
 from jobs.models import Attempt, Checkpoint, Job
 from queues.admission import Holding, Range
 from queues.admission.durations import expected
@@ -21,6 +22,10 @@ RECENT = 200  # ended jobs of the queue, or of those that share quota with it
 FURTHER_AFTER = timedelta(hours=1)  # a job that writes no checkpoints has come further once it ran for so long
 # Of a job's own estimate: its steps become slower or quicker, and something follows the last one.
 EARLY, LATE = 0.8, 1.3
+_NEEDED = (
+    "queue_id", "user_id", "slots", "priority", "phase", "phase_since", "attempt", "admitted_at", "running_at", "stop_reason",
+    "preempt_requested_at", "spec",
+)  # fmt: skip
 _NUMBERED = re.compile(r"[-_.]?[0-9]+\Z")
 
 
@@ -35,25 +40,32 @@ class Ended:
 
 def longest(job: Job) -> float | None:
     """Return for how many seconds a job holds its quota at most, once it is admitted; None without a deadline."""
-    spec = job.job_spec
-    if spec.deadline_seconds is None:
+    spec = job.spec  # as stored: parsing all of it for each of many jobs would take most of a pass
+    deadline = spec.get("deadline_seconds")
+    if deadline is None:
         return None
-    return float(spec.start_timeout_seconds + spec.deadline_seconds + spec.grace_seconds) + SLACK_SECONDS
+    start, grace = (spec.get(name, getattr(JobSpec, name)) for name in ("start_timeout_seconds", "grace_seconds"))
+    return float(start + deadline + grace) + SLACK_SECONDS
 
 
 def ends_by(job: Job) -> float | None:
     """Return when a job that holds quota gives it back at the latest, in seconds since the epoch."""
-    spec, limit = job.job_spec, longest(job)
+    limit = longest(job)
     if limit is None:
         return None
     if job.phase == Phase.RUNNING and job.running_at is not None:
-        return job.running_at.timestamp() + limit - spec.start_timeout_seconds
+        return job.running_at.timestamp() + limit - job.spec.get("start_timeout_seconds", JobSpec.start_timeout_seconds)
     return (job.admitted_at or job.phase_since).timestamp() + limit
 
 
 def by_queue(shared: Sharing) -> dict[int, tuple[Holding, ...]]:
     """Return the jobs that hold quota of these queues, by their deadlines alone and by the ids of the queues."""
-    jobs = Job.objects.holding_quota().filter(queue__in=[queue.pk for queue in shared.queues]).order_by("pk")
+    jobs = (
+        Job.objects.holding_quota()
+        .filter(queue__in=[queue.pk for queue in shared.queues])
+        .order_by("pk")
+        .only(*_NEEDED)
+    )
     return grouped(holding(list(jobs), shared))
 
 
@@ -78,7 +90,7 @@ def holding(jobs: Sequence[Job], shared: Sharing) -> list[tuple[int, Holding]]:
         (
             job.queue_id,
             Holding(
-                job.pk, {queues[job.queue_id].resource: job.slots}, ends_by(job), priority=job.priority,
+                job.pk, {queues[job.queue_id].resource: job.slots}, ends_by(job), queue=queues[job.queue_id].name, priority=job.priority,
                 lost=job.slots * _unsaved_seconds(job, saved.get(job.pk), now),
                 is_leaving=_is_stopping(job) or job.preempt_requested_at is not None,
                 is_preempted=job.preempt_requested_at is not None or (_is_stopping(job) and job.stop_reason == StopReason.PREEMPTED),

@@ -26,7 +26,15 @@ from queues.trees import Sharing
 # hold up nobody, get their reason beside them.
 HORIZON = 200
 SIZES = (2, 8, 32)  # of what is read of a queue: so that few statements read all of them
+FEW, GROWS = (
+    2,
+    4,
+)  # of queues that share quota, of which few have room: what is read first, and times as much where that is short
 MOST_STORED = 1000  # reasons of jobs out of reach, in one pass
+_NEEDED = (
+    "queue_id", "team_id", "user_id", "name", "slots", "roles", "spec", "priority", "created_at", "phase", "phase_since", "attempt",
+    "wait_code", "wait_reason",
+)  # fmt: skip
 _FIRST = sql.load("jobs/sql/first_waiting.sql", size="slots <= q.most", order="priority DESC, created_at, id")
 _TOO_LARGE = sql.load("jobs/sql/first_waiting.sql", size="slots > q.most", order="slots, id")
 
@@ -44,34 +52,43 @@ def held_by_users(queue: Queue) -> dict[int, int]:
 
 @dataclass(frozen=True)
 class Reach:
-    """The waiting jobs on which a pass decides, and the queues of which more wait behind those in line."""
+    """The waiting jobs on which a pass decides. `limits`: of how many first ones of each queue that is so, by the queue's id.
+
+    `go_on`: queues that have more, and may have room for them.
+    """
 
     jobs: list[Job]
+    limits: Mapping[int, int]
     go_on: frozenset[int]
 
-    def is_short(self, decisions: Iterable[admission.Decision]) -> bool:
-        """Whether more has to be read of a queue: all that was read starts, or waits for something that holds up nobody."""
+    def short(self, decisions: Iterable[admission.Decision]) -> frozenset[int]:
+        """Return the queues of which more has to be read: all that was starts, or waits for something that holds up nobody."""
         in_line = {one.job for one in decisions if isinstance(one, admission.Wait) and one.why.code not in ASIDE}
-        return bool(self.go_on - {job.queue_id for job in self.jobs if job.pk in in_line})
+        return self.go_on - {job.queue_id for job in self.jobs if job.pk in in_line}
 
 
-def in_reach(shared: Sharing, used: Mapping[int, int], *, more: int = 0) -> Reach:
-    """Return what a pass decides on. `used`: slots held, by queue; `more`: so many more jobs of each queue."""
+def in_reach(
+    shared: Sharing, used: Mapping[int, int], *, before: Reach | None = None, more: Collection[int] = ()
+) -> Reach:
+    """Return what a pass decides on. `used`: slots held, by queue; `more`: queues of which `before` was too little."""
     tree, most = _tree(shared, used), _most(shared)
     queues = [one for one in shared.queues if one.is_open]
     free = {queue.pk: max(0, tree.available(queue.name)) for queue in queues}
-    first = {pk: min(HORIZON, room + 1 + more) for pk, room in free.items()}
+    limits = {pk: _size(FEW if shared.nodes else room + 1) for pk, room in free.items()}
+    if before is not None:
+        limits = {**before.limits, **{pk: _size(GROWS * before.limits[pk]) for pk in more}}
     for queue in queues:
         if queue.policy == Policy.BEST_EFFORT and shared.nodes:
-            first[queue.pk] = HORIZON  # others may be preempted for one that is not the first
+            limits[queue.pk] = HORIZON  # others may be preempted for one that is not the first
     passing = [one for one in queues if one.policy != Policy.STRICT and free[one.pk]]
-    ids, go_on = _first_of(queues, first, most)
+    ids, go_on = _first_of(queues, limits, most)
     ids |= _ids(_FIRST, {one.pk: min(free[one.pk], most[one.pk]) for one in passing}, HORIZON)
     ids |= _aside(queues, most)
     claiming = (
         Job.objects.waiting().filter(queue__in=list(free), wait_code=Code.PREEMPTING).exclude(wait_code=Code.BEHIND)
     )
-    return Reach(_read(ids | set(claiming.order_by().values_list("pk", flat=True)), shared), go_on)
+    ids |= set(claiming.order_by().values_list("pk", flat=True))
+    return Reach(_read(ids, shared), limits, go_on)
 
 
 def waiting(shared: Sharing, *, of: Queue | None = None) -> list[Job]:
@@ -165,8 +182,7 @@ def _first_of(
     found, go_on = set[int](), set[int]()
     for queue in queues:
         if queue.slots_per_user is None:
-            size = next((size for size in SIZES if limits[queue.pk] <= size), HORIZON)
-            by_size[min(size, HORIZON)][queue.pk] = most[queue.pk]
+            by_size[_size(limits[queue.pk])][queue.pk] = most[queue.pk]
         else:
             mine = in_order(Job.objects.waiting().filter(queue=queue, slots__lte=most[queue.pk]))
             found |= set(mine.exclude(_beyond_user_limit(queue)).values_list("pk", flat=True)[:HORIZON])
@@ -176,6 +192,10 @@ def _first_of(
         if size < HORIZON:
             go_on |= {queue for queue, count in Counter(queue for queue, _ in rows).items() if count == size}
     return found, frozenset(go_on)
+
+
+def _size(count: int) -> int:
+    return min(HORIZON, next((size for size in SIZES if count <= size), HORIZON))
 
 
 def _aside(queues: Iterable[Queue], most: Mapping[int, int]) -> set[int]:
@@ -215,5 +235,5 @@ def _rows(statement: str, bounds: Mapping[int, int], limit: int) -> list[tuple[i
 def _read(ids: Collection[int], shared: Sharing) -> list[Job]:
     """Return these jobs by the order of their queues, and in each as they are admitted."""
     place = {queue.pk: at for at, queue in enumerate(shared.queues)}
-    jobs = Job.objects.waiting().filter(pk__in=ids).order_by()
+    jobs = Job.objects.waiting().filter(pk__in=ids).order_by().only(*_NEEDED)
     return sorted(jobs, key=lambda job: (place[job.queue_id], -job.priority, job.created_at, job.pk))

@@ -14,9 +14,9 @@ from common.signals import doorbell
 from common.telemetry import measures
 from jobs.core.lifecycle import HOLDS_QUOTA, Phase
 from jobs.models import Job, JobEvent
-from queues import admission
+from queues import admission, trees
 from queues.models import Queue
-from queues.trees import Sharing, sharing
+from queues.trees import Sharing
 
 from . import reach, snapshot
 from .snapshot import Snapshot
@@ -46,16 +46,14 @@ def _schedule(queue_id: int, *, is_shared: bool) -> tuple[int, set[int]]:
     The rows of all of them are locked, in the order of their ids: a second scheduler waits for that, then sees our
     admissions. If meanwhile others came to share it, they are scheduled with the next round.
     """
-    ids = {queue_id}
-    if is_shared:
-        ids |= {one.pk for one in sharing(Queue.objects.select_related("team").get(pk=queue_id)).queues}
+    ids = trees.ids(Queue.objects.get(pk=queue_id)) if is_shared else {queue_id}
     with faultpoints.atomic("scheduler.queue"):
-        rows = Queue.objects.select_related("team").select_for_update(no_key=True, of=("self",))
+        rows = Queue.objects.select_related("team", "flavor").select_for_update(no_key=True, of=("self",))
         locked = {row.pk: row for row in rows.filter(pk__in=ids).order_by("pk")}
-        shared = sharing(locked[queue_id])
-        if not {one.pk for one in shared.queues} <= ids:
+        if not trees.ids(locked[queue_id]) <= ids:
             doorbell.poke("jobs.schedule")
             return 0, {queue_id}
+        shared = trees.sharing(locked[queue_id], rows=locked.values())
         jobs, seen, decisions = _decide(shared)
         by_id = {job.pk: job for job in jobs}
         admitted = [by_id[decision.job] for decision in decisions if _record(by_id[decision.job], decision)]
@@ -72,9 +70,10 @@ def _decide(shared: Sharing) -> tuple[list[Job], Snapshot, list[admission.Decisi
     while True:
         seen = snapshot.snapshot(shared, found.jobs, lock=_lock, used=used)
         decisions = admission.decide(seen.queues, seen.pending, nodes=seen.nodes, now=timezone.now().timestamp())
-        if not found.is_short(decisions):
+        short = found.short(decisions)
+        if not short:
             return found.jobs, seen, decisions
-        found = reach.in_reach(shared, used, more=reach.HORIZON)
+        found = reach.in_reach(shared, used, before=found, more=short)
 
 
 def _measure(queues: Mapping[int, Queue], admitted: Iterable[Job]) -> None:

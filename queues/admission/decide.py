@@ -126,6 +126,8 @@ class Round:
                 heapq.heapreplace(heap, (current, name))
                 continue
             yield lines[name].pop()
+            while lines[name] and self._waits_anyway(lines[name][-1]):
+                yield lines[name].pop()
             if lines[name]:
                 heapq.heapreplace(heap, (self._turn(lines[name][-1]), name))
             else:
@@ -344,6 +346,13 @@ class Round:
         """Whether others were preempted for a job: it comes first, also in its queue, or what they gave back goes elsewhere."""
         return job.is_claiming or job.job in self._claiming
 
+    def _waits_anyway(self, job: Pending) -> bool:
+        """Whether a job waits, and changes nothing for others, whenever its turn comes."""
+        policy = self.queues[job.queue].policy
+        if policy is Policy.BEST_EFFORT or not self._lines[job.queue].ahead:
+            return False
+        return policy is Policy.STRICT or job.amount > self._groups[job.queue].real.available(job.queue)
+
     def _turn(self, job: Pending) -> _Turn:
         """Return the place of a queue's next job among those of the others."""
         priority, submitted, number = job.order
@@ -371,7 +380,10 @@ def _groups(queues: Mapping[str, QueueState], nodes: Mapping[str, Node]) -> Iter
     for top, found in members.items():
         own = shared.get(top) or [Node(top, nominal=sum(found[0].nominal.values()))]
         used = {queue.name: sum(queue.used.values()) for queue in found}
-        holding = {queue.name: [replace(one, queue=queue.name) for one in queue.holding] for queue in found}
+        holding = {
+            queue.name: [one if one.queue == queue.name else replace(one, queue=queue.name) for one in queue.holding]
+            for queue in found
+        }
         group = _Group(Tree(own, used), Tree(own, used), holding)
         for name, held in holding.items():
             group.planned.use(name, -sum(one.amount for one in held if one.is_leaving))
