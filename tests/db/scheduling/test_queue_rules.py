@@ -108,7 +108,7 @@ def test_jobs_of_a_user_at_the_limit_do_not_hide_those_of_others(lab, people, mo
     assert schedule() == 1
 
 
-def test_when_the_hours_of_a_month_are_spent_nothing_starts_until_they_begin_anew(lab, monkeypatch):
+def test_when_the_hours_of_a_month_are_spent_nothing_starts_until_the_next(lab, monkeypatch):
     job = lab.running()  # 4 slots
     month = hours.month_of(timezone.now())
     Attempt.objects.filter(job=job).update(launched_at=month, running_at=month)
