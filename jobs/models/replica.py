@@ -160,3 +160,11 @@ class Rank(models.Model):
             models.UniqueConstraint(fields=["job", "attempt", "rank"], name="rank_once_per_attempt"),
             models.CheckConstraint(condition=Q(exit_code=None) | Q(signal=None), name="rank_ended_one_way"),
         ]
+        indexes = [
+            models.Index(
+                fields=["replica"],
+                condition=Q(state="running")
+                & (Q(gpu_idle_since__isnull=False) | Q(gpu_xid__isnull=False) | Q(gpu_ecc_errors__gt=0)),
+                name="rank_to_look_at",
+            ),
+        ]
