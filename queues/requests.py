@@ -35,18 +35,20 @@ State = QuotaRequest.State
 def readable(user: User) -> QuerySet[QuotaRequest]:
     """Return the requests of one's teams, the newest first."""
     teams = readable_teams(user)
-    rows = QuotaRequest.objects.select_related("team", "queue__team", "flavor", "asked_by", "decided_by").order_by(
-        "-id"
-    )
-    return rows if teams is None else rows.filter(team__in=teams)
+    return _rows() if teams is None else _rows().filter(team__in=teams)
 
 
 def to_decide(user: User) -> QuerySet[QuotaRequest]:
     """Return the open requests that one may decide, the oldest first."""
     managed = teams_where(user, Act.MANAGE)
     theirs = Q() if managed is None else Q(queue__isnull=False, team__in=managed)
-    rows = readable(user).filter(theirs, state=State.OPEN)
+    rows = _rows().filter(theirs, state=State.OPEN)
     return (rows if is_platform_admin(user) else rows.exclude(queue=None)).order_by("id")
+
+
+def _rows() -> QuerySet[QuotaRequest]:
+    rows = QuotaRequest.objects.select_related("team", "queue__team", "flavor", "asked_by", "decided_by")
+    return rows.order_by("-id")
 
 
 def ask(

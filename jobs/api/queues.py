@@ -15,6 +15,7 @@ from accounts import members
 from accounts.models import Team
 from accounts.permissions import Act, require
 from common.http.rest import Paging, listed
+from jobs.scheduling.quota_use import free_of
 from jobs.scheduling.usage import over_quota_warning, with_use
 from jobs.submission import pods
 from jobs.submission.resolving import queue_defaults
@@ -31,6 +32,7 @@ class QueueSerializer(serializers.ModelSerializer[Queue]):
     team = serializers.CharField(source="team.name")
     slots = serializers.IntegerField(source="nominal", help_text="how many processes may hold a slot at once")
     used = serializers.IntegerField(help_text="slots held by jobs now")
+    free = serializers.SerializerMethodField(help_text="how many more jobs may hold now, with what it may borrow")
     flavor = serializers.CharField(
         source="flavor.name", allow_null=True, default=None, help_text="that it takes from its team's quota, or null"
     )
@@ -50,10 +52,16 @@ class QueueSerializer(serializers.ModelSerializer[Queue]):
     class Meta:
         model = Queue
         fields = (
-            "id", "name", "team", "cluster", "resource", "nominal", "slots", "used", "gpus_per_node", "description",
+            "id", "name", "team", "cluster", "resource", "nominal", "slots", "used", "free", "gpus_per_node", "description",
             "is_open", "drains", "policy", "flavor", "borrowing_limit", "preempts", *rules.NAMES, "notice", "defaults", "template", "version", "check_state", "check_words",
         )  # fmt: skip
         read_only_fields = fields
+
+    def get_free(self, queue: Queue) -> int:
+        if (shared := self.context.get("free")) is None:  # of one queue, or of the first of a page
+            shared = self.context["free"] = free_of([queue] if self.parent is None else self.parent.instance)
+        alone = max(0, queue.nominal - queue.used)  # type: ignore[attr-defined]  # annotated by with_use
+        return int(shared.get(queue.pk, alone))
 
     @extend_schema_field(serializers.CharField())
     def get_notice(self, queue: Queue) -> str:

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from django.db.models import Count, Sum
 
 from jobs.models import Job
-from queues.admission.cohort import Node, Tree
+from queues.admission.cohort import Tree
 from queues.models import Queue, TeamQuota
-from queues.trees import of_flavor, sharing, team_node
+from queues.trees import of_flavor, team_node
+
+from .reach import held
 
 
 @dataclass(frozen=True)
@@ -61,11 +63,19 @@ def use_of(quotas: Iterable[TeamQuota]) -> list[QuotaUse]:
     return found
 
 
+def free_of(queues: Iterable[Queue]) -> dict[int, int]:
+    """Return how much more the jobs of each queue that shares quota may hold now, with what it may borrow, by the queue's id."""
+    flavors = {one.flavor_id for one in queues if one.flavor_id is not None}
+    shared = [one for flavor in flavors for one in of_flavor(flavor)]
+    used = held(queue for one in shared for queue in one.queues) if shared else {}
+    found = dict[int, int]()
+    for one in shared:
+        tree = Tree(one.nodes, {queue.name: used.get(queue.pk, 0) for queue in one.queues})
+        found |= {queue.pk: max(0, tree.available(queue.name)) for queue in one.queues}
+    return found
+
+
 def free_now(queue: Queue) -> int:
     """Return how much more the jobs of a queue may hold now, with what it may borrow."""
-    shared = sharing(queue)
-    by_name = {one.pk: one.name for one in shared.queues}
-    rows = Job.objects.holding_quota().filter(queue__in=by_name).order_by().values_list("queue")
-    used = {by_name[pk]: total for pk, total in rows.annotate(total=Sum("slots"))}
-    nodes = shared.nodes or (Node(queue.name, nominal=queue.nominal),)
-    return max(0, Tree(nodes, used).available(queue.name))
+    shared = free_of([queue]).get(queue.pk)
+    return max(0, queue.nominal - held([queue]).get(queue.pk, 0)) if shared is None else shared

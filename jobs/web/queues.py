@@ -14,6 +14,7 @@ from accounts.permissions import Act, is_platform_admin, teams_where
 from jobs import clusters
 from jobs.core import lifecycle
 from jobs.models import Job
+from jobs.scheduling.quota_use import free_of
 from queues.models import Queue
 from queues.readable import readable_queues
 
@@ -41,10 +42,11 @@ class QueueUsage:
     wanted: int = 0
     holders: list[Job] = field(default_factory=list)
     bound: int | None = None  # slots that the machine of a local cluster bears, where the quota is beyond that
+    may_take: int | None = None  # more now, with what it may borrow; None: it shares with nobody
 
     @property
     def free(self) -> int:
-        return max(0, self.queue.nominal - self.used)
+        return max(0, self.queue.nominal - self.used) if self.may_take is None else self.may_take
 
     @property
     def shares(self) -> list[Share]:
@@ -80,7 +82,10 @@ PARTS = {"queues": Part("queues/_list.html", _context)}
 
 
 def usages(queues: list[Queue], *, with_holders: bool = True) -> list[QueueUsage]:
-    """Return the use of all queues with two queries; with one where nobody asks which jobs hold them."""
+    """Return the use of all queues with two queries; with one where nobody asks which jobs hold them.
+
+    Quota that is shared takes three more for each flavor, and one for all of them.
+    """
     jobs = Job.objects.filter(queue__in=queues)
     sums = {
         row["queue_id"]: row
@@ -94,10 +99,11 @@ def usages(queues: list[Queue], *, with_holders: bool = True) -> list[QueueUsage
     rows = jobs.holding_quota().select_related("user").order_by("-slots", "id") if with_holders else ()
     for job in rows:
         holders[job.queue_id].append(job)
-    return [_usage(queue, sums.get(queue.pk, {}), holders[queue.pk]) for queue in queues]
+    free = free_of(queues)
+    return [_usage(queue, sums.get(queue.pk, {}), holders[queue.pk], free.get(queue.pk)) for queue in queues]
 
 
-def _usage(queue: Queue, row: Mapping[str, Any], holders: list[Job]) -> QueueUsage:
+def _usage(queue: Queue, row: Mapping[str, Any], holders: list[Job], may_take: int | None) -> QueueUsage:
     room = clusters.room_of(queue.cluster)
     bound = room.slots if room and room.slots < queue.nominal else None
-    return QueueUsage(queue, row.get("used", 0), row.get("waiting", 0), row.get("wanted", 0), holders, bound)
+    return QueueUsage(queue, row.get("used", 0), row.get("waiting", 0), row.get("wanted", 0), holders, bound, may_take)

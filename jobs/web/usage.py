@@ -11,6 +11,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from common.errors import InvalidInput
+from jobs.models import Job
 from jobs.scheduling import hours, usage_report
 from jobs.scheduling.usage_report import Ask, Row
 from queues.models import Resource
@@ -43,13 +44,17 @@ class Bar:
 
 @dataclass
 class Usage:
-    """Of one resource: its rows, their sums, and a bar for each day. `most`: the hours of the highest bar."""
+    """Of one resource: its rows, their sums, and a bar for each day.
+
+    `most`: the hours of the highest bar; `kept`: the jobs among the rows that have a page, since they were not removed.
+    """
 
     resource: str
     rows: list[Row] = field(default_factory=list)
     bars: list[Bar] = field(default_factory=list)
     legend: list[tuple[str, str]] = field(default_factory=list)
     most: float = 0.0
+    kept: frozenset[int] = frozenset()
 
     @property
     def unit(self) -> str:
@@ -98,6 +103,10 @@ def page(request: HtmxRequest) -> HttpResponse:
         )
         for resource in sorted({one.resource for one in rows}, reverse=True)
     ]
+    jobs = [row.job for one in found for row, _ in one.shown if row.job]
+    kept = frozenset(Job.objects.filter(pk__in=jobs).order_by().values_list("pk", flat=True)) if jobs else frozenset()
+    for one in found:
+        one.kept = kept
     last = ask.until - timedelta(days=1)
     return answer(request, template="jobs/usage.html", context={**common, "ask": ask, "last": last, "found": found})
 

@@ -258,7 +258,7 @@ def _list(output: Output) -> None:
 
 def _row(queue: Queue) -> tuple[object, ...]:
     used = f"{queue.used} of {queue.nominal}"
-    free = max(0, queue.nominal - queue.used)
+    free = max(0, queue.nominal - queue.used) if queue.free is None else queue.free
     return (queue.name, queue.team, queue.cluster, queue.resource, used, free, queue.gpus_per_node or "", _state(queue))
 
 

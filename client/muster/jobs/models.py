@@ -248,6 +248,7 @@ class Queue(Model):
     resource: str = ""
     nominal: int = 0
     used: int = 0
+    free: int | None = None  # with what it may borrow; None: a server that does not say it
     gpus_per_node: int = 0
     is_open: bool = True
     policy: str = "strict"

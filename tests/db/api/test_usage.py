@@ -6,7 +6,7 @@ from io import StringIO
 
 import pytest
 
-from jobs.models import Attempt, Job
+from jobs.models import Attempt, Job, RemovedJob
 from jobs.scheduling import usage_report
 from jobs.scheduling.usage_report import Row
 from jobs.web import usage
@@ -104,3 +104,13 @@ def test_bars_name_the_largest_and_add_up_to_the_day():
     first, second = found.bars
     assert found.most == 55 and second.pieces == []
     assert sum(piece.height for piece in first.pieces) == pytest.approx(100) and first.pieces[-1].y == pytest.approx(0)
+
+
+def test_a_removed_job_is_named_without_a_link_to_a_page_that_is_gone(used, lab, as_, people):
+    RemovedJob.objects.create(
+        id=10**6, uid="x", team=lab.queue.team, queue=lab.queue, user=people.teammate, name="gone", framework="torchrun",
+        phase="succeeded", slots=2, attempt=1, held_seconds=3600, created_at=DAY, finished_at=DAY + timedelta(hours=2),
+    )  # fmt: skip
+    page = as_(people.viewer).get(f"/usage?{MARCH}&by=job").text
+    assert f'href="/jobs/{used[1].pk}"' in page
+    assert "1000000, removed" in page and 'href="/jobs/1000000"' not in page

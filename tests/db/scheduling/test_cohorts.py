@@ -7,7 +7,7 @@ import pytest
 from django.db import connection, connections
 from django.utils import timezone
 
-from accounts.models import Membership, Role, Team
+from accounts.models import Membership, Role, Team, Token
 from common.errors import InvalidSpec
 from jobs.clusters.memory import MemoryCluster
 from jobs.core.lifecycle import Phase, StopReason
@@ -17,6 +17,7 @@ from jobs.scheduling.quota_use import use_of
 from jobs.scheduling.scheduler import schedule, schedule_queue
 from queues import cohorts, services, trees
 from queues.models import Queue, TeamQuota
+from tests.db.api.test_api import Api
 from tests.support.builders import Lab
 
 
@@ -163,6 +164,17 @@ def test_what_a_queue_may_borrow_counts_at_submission(lab, other):
         lab.submit(nodes=3, nproc_per_node=8)
     running(other, 6)
     assert quota_use.free_now(lab.queue) == 10
+
+
+def test_lists_of_queues_say_what_may_be_borrowed_too(lab, other, as_, people, client):
+    running(lab, 8)
+    running(other, 6)
+    assert quota_use.free_of([lab.queue, other.queue]) == {lab.queue.pk: 2, other.queue.pk: 2}
+    page = as_(people.owner).get("/queues").text
+    assert page.count("2 free") == 2 and "Full" not in page
+    api = Api(client, Token.issue(people.owner, "test")[1])
+    assert {one["name"]: one["free"] for one in api.get("/queues").json()["results"]} == {"default": 2, "beside": 2}
+    assert api.get("/queues/default").json()["free"] == 2
 
 
 def test_a_forecast_knows_the_jobs_of_the_other_team(lab, other):

@@ -86,11 +86,11 @@ def test_the_median_wait_is_of_jobs_that_were_admitted_in_a_day(lab):
 
 
 def test_its_queries_do_not_depend_on_the_number_of_queues_and_jobs(owner, lab, team, django_assert_num_queries):
-    with django_assert_num_queries(14):
+    with django_assert_num_queries(15):
         owner.get("/")
     for number in range(5):
         Queue.objects.create(name=f"queue-{number}", team=team, cluster="local", nominal=4)
         lab.submit(nodes=1)
     schedule()
-    with django_assert_num_queries(14):
+    with django_assert_num_queries(15):
         owner.get("/")
