@@ -1,4 +1,5 @@
-"""What 50 namespaces of teams cost: the CPU of a launch beside one with a single namespace, and watches that are opened.
+"""What 50 namespaces of teams cost: the CPU of a launch beside one with a single namespace, and watches that are opened; and how long
+a check of a cluster of as many nodes takes.
 
 Two installations on one control plane launch in turns (ABBA): one that uses a single namespace, and one with a running job of
 a team in each of 50 more. Watches are the API server's own count, in a quiet minute, of the 50 namespaces or of all at once.
@@ -22,7 +23,8 @@ from .rig import Rig
 COUNT = int(os.environ.get("MUSTER_BENCH_NAMESPACES", "50"))
 PAIRS = int(os.environ.get("MUSTER_BENCH_PAIRS", "3"))
 QUIET_SECONDS = 60.0
-MOST_WATCHES, MOST_CPU = 4.0, 1.1
+MOST_WATCHES, MOST_CPU, MOST_CHECK = 4.0, 1.1, 5.0
+CHECKS = 7
 KINDS = ("pods", "services", "events")
 
 
@@ -38,6 +40,9 @@ def run() -> Result:
     ):
         for each in (single, several):
             kube.warm(each)
+        checks = [_checked(single) for _ in range(CHECKS)]
+        notes["checks, s"] = checks
+        figures.append(Figure("check without pods, longest", max(checks), "s", MOST_CHECK))
         _fill(bench, several)
         for words in ("one by one", "all at once"):
             if words == "all at once":
@@ -53,6 +58,13 @@ def run() -> Result:
             figures.append(Figure(f"CPU per pod, {words}", ratio * reference, "CPU ms", MOST_CPU, reference, "ratio"))
             print(f"{words}: {counts} {pairs}", file=sys.stderr, flush=True)
     return Result("namespaces", figures, notes)
+
+
+def _checked(muster: Rig) -> float:
+    """Return how long `muster clusters check` takes on the server, whose requests a test bounds."""
+    began = time.perf_counter()
+    muster.client.check_cluster("gpus")
+    return time.perf_counter() - began
 
 
 def _fill(bench: Bench, muster: Rig) -> None:
