@@ -7,9 +7,11 @@ import httpx
 import pytest
 
 from common.errors import Refused, Unreachable
+from jobs.clusters.kubernetes.adapter import KubernetesCluster
 from jobs.clusters.kubernetes.build import manifests
+from jobs.core.attempt_ref import AttemptRef
 from jobs.core.plan import Plan
-from tests.cluster.conftest import NamespaceFixture, end, launch, plan, states
+from tests.cluster.conftest import NamespaceFixture, end, expected, launch, plan, states
 from tests.support.monarch_operator import NEW, OLD, Operator, defined
 from tests.support.patience import until
 
@@ -40,6 +42,24 @@ def a_mesh(**changes) -> Plan:
 
 def meshes(place: NamespaceFixture) -> httpx.Response:
     return place.admin.get(MESHES.format(place.namespace))
+
+
+def what_is_there(place: NamespaceFixture, cluster: KubernetesCluster) -> str:
+    """What a failure says: replicas as they are seen, and the objects as the API server has them."""
+    seen = [
+        (one.index, one.state.value, one.reason) for one in cluster.observe(AttemptRef("7-abc", 2), expected()).replicas
+    ]
+    pods = {
+        name: (
+            pod["metadata"]["uid"],
+            pod["metadata"].get("deletionTimestamp"),
+            pod["metadata"]["labels"],
+            pod["status"],
+        )
+        for name, pod in place.pods().items()
+    }
+    sets = place.admin.get(f"/apis/apps/v1/namespaces/{place.namespace}/statefulsets").json()["items"]
+    return f"{seen}\n{pods}\n{sets}\n{meshes(place).json()['items']}"
 
 
 @pytest.mark.parametrize("defined_as", RELEASES, indirect=True)
@@ -82,7 +102,7 @@ def test_the_next_attempt_has_a_mesh_of_its_own(place, cluster, release):
     first = place.pods()["worker-0"]["metadata"]["uid"]
     end(cluster)
     launch(cluster, a_mesh(attempt=2))
-    until(lambda: set(states(cluster, attempt=2)) == {"running"})
+    until(lambda: set(states(cluster, attempt=2)) == {"running"}, lambda: what_is_there(place, cluster))
     assert place.pods()["worker-0"]["metadata"]["uid"] != first
     end(cluster, attempt=2)
 
