@@ -58,7 +58,7 @@ def build(*, is_real: bool) -> None:
         if is_real
         else ()
     )
-    for sources in (programs.SOURCES, objects.SOURCES, *real):
+    for sources in (programs.SOURCES, programs.SIMULATOR_SOURCES, objects.SOURCES, *real):
         programs.build(sources)
     if is_real:
         definitions.fetch()

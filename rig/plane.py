@@ -51,7 +51,7 @@ class ControlPlane:
 
     def start(self) -> None:
         try:
-            self._describe(programs.build())
+            self._describe(programs.build(), programs.build(programs.SIMULATOR_SOURCES))
             for name in ("etcd", "kube-apiserver"):
                 self.processes[name].start()
             self.processes["kube-apiserver"].until(self.is_ready, seconds=START_SECONDS)
@@ -86,7 +86,7 @@ class ControlPlane:
         authority = self.authority.pair.certificate
         return write_kubeconfig(self.folder, name, url=self.url, authority=authority, user=user)
 
-    def _describe(self, there: Path) -> None:
+    def _describe(self, there: Path, simulator: Path) -> None:
         etcd, peer = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
         self._add(there, "etcd", _etcd(self.folder / "etcd", client=etcd, peer=peer))
         self._add(there, "kube-apiserver", self._api_server(etcd))
@@ -94,7 +94,7 @@ class ControlPlane:
         self._add(there, "kube-scheduler", self._scheduler())
         nodes = self.component("system:kwok", group="system:masters")
         self._add(
-            there,
+            simulator,
             "kwok",
             [f"--kubeconfig={nodes}", f"--config={STAGES}", "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake"],
         )  # fmt: skip

@@ -31,6 +31,7 @@ class GoModule:
     version: str
     packages: Mapping[str, str]  # program to package
     main: str = ""  # source of our own main program, where the module's own brings more than we want to compile
+    changes: tuple[tuple[str, str, str], ...] = ()  # a file of the module, text in it, and what we build in its place
 
 
 Sources = tuple[GoModule, ...]
@@ -44,6 +45,23 @@ SOURCES = (
             name: f"k8s.io/kubernetes/cmd/{name}"
             for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
         },
+    ),
+)
+# KWOK deletes a pod by its name, and now and then twice. The second time would hit the next pod of that name, such as that of a
+# StatefulSet, as no kubelet does: this one deletes the pod that it has seen or none.
+SIMULATOR_SOURCES = (
+    GoModule(
+        "sigs.k8s.io/kwok",
+        KWOK,
+        {"kwok": "sigs.k8s.io/kwok/cmd/kwok"},
+        changes=(
+            (
+                "pkg/kwok/controllers/pod_controller.go",
+                "Delete(ctx, pod.Name, deleteOpt)",
+                "Delete(ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: deleteOpt.GracePeriodSeconds, "
+                "Preconditions: metav1.NewUIDPreconditions(string(pod.UID))})",
+            ),
+        ),
     ),
 )
 # Only the plug-ins that pods need: building them takes a tenth of the time of building all.
@@ -87,8 +105,9 @@ class CanNotBuild(Exception):
 def folder(sources: Sources = SOURCES) -> Path:
     """Return the folder for the programs of exactly these versions and flags, built or not."""
     wanted = [[source.module, source.version, sorted(source.packages.items())] for source in sources]
-    mains = [source.main for source in sources if source.main]
-    key = hashlib.sha256(json.dumps([wanted, FLAGS, STAGING, *mains]).encode()).hexdigest()[:12]
+    ours = [source.main for source in sources if source.main]
+    ours += ["\n".join(change) for source in sources for change in source.changes]
+    key = hashlib.sha256(json.dumps([wanted, FLAGS, STAGING, *ours]).encode()).hexdigest()[:12]
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return cache / "muster" / f"kube-{KUBERNETES}-{key}"
 
@@ -130,8 +149,11 @@ def _build(source: GoModule, into: Path) -> None:
     if problem := problem_of_go():
         raise CanNotBuild(problem)
     work = into / f"src-{source.module.split('/')[1]}"
-    work.mkdir(exist_ok=True)
-    (work / "go.mod").write_text(_go_mod(source, _staging(source, work)))
+    shutil.rmtree(work, ignore_errors=True)  # of a build that was cut off
+    work.mkdir()
+    staging = _staging(source, work)
+    copy = _changed(source, work) if source.changes else None
+    (work / "go.mod").write_text(_go_mod(source, staging, copy))
     if source.main:
         (work / "main.go").write_text(source.main)
     for name in missing:
@@ -141,6 +163,21 @@ def _build(source: GoModule, into: Path) -> None:
     shutil.rmtree(work)
 
 
+def _changed(source: GoModule, work: Path) -> Path:
+    """Copy the module to where our changes of it are built, and make them."""
+    found = json.loads(go(work, "mod", "download", "-json", f"{source.module}@{source.version}"))
+    copy = work / "changed"
+    shutil.copytree(found["Dir"], copy)
+    for path in (copy, *copy.rglob("*")):  # go keeps modules read-only
+        path.chmod(path.stat().st_mode | 0o200)
+    for name, before, after in source.changes:
+        text = (copy / name).read_text()
+        if text.count(before) != 1:
+            raise CanNotBuild(f"{source.module} {source.version}: {name} does not have {before!r} once")
+        (copy / name).write_text(text.replace(before, after))
+    return copy
+
+
 def _staging(source: GoModule, work: Path) -> list[str]:
     """Return the libraries that this module requires without a version of their own."""
     (work / "go.mod").write_text("module rig\n")
@@ -148,9 +185,10 @@ def _staging(source: GoModule, work: Path) -> list[str]:
     return re.findall(r"^\s*(k8s\.io/\S+) v0\.0\.0$", Path(found["GoMod"]).read_text(), re.MULTILINE)
 
 
-def _go_mod(source: GoModule, staging: list[str]) -> str:
+def _go_mod(source: GoModule, staging: list[str], copy: Path | None) -> str:
     lines = ["module rig", "go 1.24.0", f"require {source.module} {source.version}"]
     lines += [f"replace {name} => {name} {STAGING}" for name in staging]
+    lines += [f"replace {source.module} => {copy}"] if copy else []
     return "\n".join(lines) + "\n"
 
 
