@@ -24,12 +24,8 @@ from .serializers import SubmitSerializer
 NUMBER = 10**9
 
 
-def query(
-    name: str, kind: type, description: str, *, deprecated: bool = False, required: bool = False
-) -> OpenApiParameter:
-    return OpenApiParameter(
-        name, kind, OpenApiParameter.QUERY, required, description=description, deprecated=deprecated
-    )
+def query(name: str, kind: type, description: str, *, deprecated: bool = False) -> OpenApiParameter:
+    return OpenApiParameter(name, kind, OpenApiParameter.QUERY, description=description, deprecated=deprecated)
 
 
 IDEMPOTENCY_KEY = OpenApiParameter(

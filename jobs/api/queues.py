@@ -58,8 +58,10 @@ class QueueSerializer(serializers.ModelSerializer[Queue]):
         read_only_fields = fields
 
     def get_free(self, queue: Queue) -> int:
-        if (shared := self.context.get("free")) is None:  # of one queue, or of the first of a page
-            shared = self.context["free"] = free_of([queue] if self.parent is None else self.parent.instance)
+        found: dict[str, Any] = self.context  # type: ignore[assignment]  # that of the whole answer, for all its queues
+        if (shared := found.get("free")) is None:
+            rows = [queue] if self.parent is None else self.parent.instance or []
+            shared = found["free"] = free_of(rows)
         alone = max(0, queue.nominal - queue.used)  # type: ignore[attr-defined]  # annotated by with_use
         return int(shared.get(queue.pk, alone))
 

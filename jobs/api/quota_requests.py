@@ -111,7 +111,7 @@ class QuotaRequestView(APIView):
             return Response(QuotaRequestSerializer(requests.grant(slots=sent.get("slots"), **words)).data)
         return Response(QuotaRequestSerializer(requests.decline(**words)).data)
 
-    @extend_schema(operation_id="quota_requests_withdraw", request=None, responses=QuotaRequestSerializer)
+    @extend_schema(operation_id="quota_requests_withdraw", request=None, responses={200: QuotaRequestSerializer})
     def delete(self, request: Request, pk: int) -> Response:
         """Take back what one asked for, or what one's team did as its administrator."""
         row = requests.withdraw(request=_one(request, pk), by=user_of(request))

@@ -19,7 +19,6 @@ from jobs.core.shell_words import MAX_WORDS
 from jobs.core.verdict import ENDED
 from jobs.models import Checkpoint, Job, JobEvent, Rank, RankState, Replica
 from jobs.scheduling import waiting
-from jobs.scheduling.what_if import PriorityEffect
 
 from .waiting import WaitingSerializer
 
@@ -472,19 +471,6 @@ class AttemptSerializer(serializers.Serializer[Any]):
 class CancelSerializer(serializers.Serializer[Any]):
     now = serializers.BooleanField(
         default=False, help_text="without the job's grace, also of a job that is stopping already"
-    )
-
-
-class PrioritySerializer(serializers.Serializer[Any]):
-    priority = serializers.IntegerField(help_text="of the jobs that wait in a queue those with a higher one come first")
-
-
-class PriorityEffectSerializer(serializers.Serializer[PriorityEffect]):
-    effects = serializers.ListField(
-        source="sentences", child=serializers.CharField(), help_text="what it would do to this job and to others"
-    )
-    waiting = WaitingSerializer(
-        source="waits", allow_null=True, help_text="how it would wait; null if it does not wait, or would start at once"
     )
 
 

@@ -43,13 +43,12 @@ from .serializers import (
     JobSerializer,
     LogPageSerializer,
     MetricsSerializer,
-    PriorityEffectSerializer,
-    PrioritySerializer,
     RankSerializer,
     ReplicaSerializer,
     SubmitSerializer,
     rank_counts,
 )
+from .waiting import PriorityEffectSerializer, PrioritySerializer
 
 MAX_WAIT_SECONDS = 20
 RANK = query("rank", int, "only this rank; -1: what no rank printed, such as a launcher or Ray's driver")
@@ -115,15 +114,16 @@ class JobViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.Gene
 
     @extend_schema(
         responses=PriorityEffectSerializer,
-        parameters=[query("to", int, "the priority that it would have", required=True)],
+        parameters=[query("to", int, "the priority; default: the least with which it is the first of its queue")],
     )
     @action(detail=True, pagination_class=None, filter_backends=[])
     def priority(self, request: Request, pk: str) -> Response:
         """What another priority would do to a job that has not ended, and to others."""
-        job, wanted = self.get_object(), number(request, "to", least=rules.PRIORITIES[0])
+        job, asked = self.get_object(), number(request, "to", least=rules.PRIORITIES[0])
+        wanted = what_if.priority_to_be_first(job) if asked is None else asked
         if problems := rules.priority_problems(job.queue, wanted):
             raise InvalidInput(*(Problem("to", one.value, one.message) for one in problems))
-        return Response(PriorityEffectSerializer(what_if.of_priority(job, wanted or 0)).data)
+        return Response(PriorityEffectSerializer(what_if.of_priority(job, wanted)).data)
 
     @extend_schema(request=PrioritySerializer, responses=JobSerializer)
     @priority.mapping.post

@@ -1,4 +1,4 @@
-"""Why a job waits, as it is shown in the API."""
+"""Why a job waits, and what another priority would do, as they are shown in the API."""
 
 from typing import Any
 
@@ -6,6 +6,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from jobs.scheduling.waiting import Holder, Waiting
+from jobs.scheduling.what_if import PriorityEffect
 from queues.admission import Code
 
 
@@ -51,6 +52,19 @@ class WaitingSerializer(serializers.Serializer[Waiting]):
     @extend_schema_field(RangeSerializer(allow_null=True))
     def get_starts(self, one: Waiting) -> dict[str, Any] | None:
         return between(one.starts)
+
+
+class PrioritySerializer(serializers.Serializer[Any]):
+    priority = serializers.IntegerField(help_text="of the jobs that wait in a queue those with a higher one come first")
+
+
+class PriorityEffectSerializer(serializers.Serializer[PriorityEffect]):
+    effects = serializers.ListField(
+        source="sentences", child=serializers.CharField(), help_text="what it would do to this job and to others"
+    )
+    waiting = WaitingSerializer(
+        source="waits", allow_null=True, help_text="how it would wait; null if it does not wait, or would start at once"
+    )
 
 
 def between(times: Any) -> dict[str, Any] | None:

@@ -40,12 +40,14 @@ class Ended:
 
 def longest(job: Job) -> float | None:
     """Return for how many seconds a job holds its quota at most, once it is admitted; None without a deadline."""
-    spec = job.spec  # as stored: parsing all of it for each of many jobs would take most of a pass
-    deadline = spec.get("deadline_seconds")
+    deadline = job.spec.get("deadline_seconds")  # as stored: parsing all of it for many jobs would take most of a pass
     if deadline is None:
         return None
-    start, grace = (spec.get(name, getattr(JobSpec, name)) for name in ("start_timeout_seconds", "grace_seconds"))
-    return float(start + deadline + grace) + SLACK_SECONDS
+    return float(_seconds(job, "start_timeout_seconds") + deadline + _seconds(job, "grace_seconds")) + SLACK_SECONDS
+
+
+def _seconds(job: Job, name: str) -> int:
+    return int(job.spec.get(name, getattr(JobSpec, name)))
 
 
 def ends_by(job: Job) -> float | None:
@@ -54,7 +56,7 @@ def ends_by(job: Job) -> float | None:
     if limit is None:
         return None
     if job.phase == Phase.RUNNING and job.running_at is not None:
-        return job.running_at.timestamp() + limit - job.spec.get("start_timeout_seconds", JobSpec.start_timeout_seconds)
+        return job.running_at.timestamp() + limit - float(_seconds(job, "start_timeout_seconds"))
     return (job.admitted_at or job.phase_since).timestamp() + limit
 
 

@@ -5,15 +5,15 @@ that one, the next ones of a size that is free. Nobody else can start, however m
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
+from typing import Any
 
 from django.db import connection
 from django.db.models import Q, Sum
 
 from common.db import sql
-from common.signals import doorbell
 from jobs import clusters
 from jobs.models import Job, JobQuerySet, in_order
 from queues import admission
@@ -82,7 +82,7 @@ def in_reach(
             limits[queue.pk] = HORIZON  # others may be preempted for one that is not the first
     passing = [one for one in queues if one.policy != Policy.STRICT and free[one.pk]]
     ids, go_on = _first_of(queues, limits, most)
-    ids |= _ids(_FIRST, {one.pk: min(free[one.pk], most[one.pk]) for one in passing}, HORIZON)
+    ids |= _ids({one.pk: min(free[one.pk], most[one.pk]) for one in passing}, HORIZON)
     ids |= _aside(queues, most)
     claiming = (
         Job.objects.waiting().filter(queue__in=list(free), wait_code=Code.PREEMPTING).exclude(wait_code=Code.BEHIND)
@@ -102,64 +102,55 @@ def waiting(shared: Sharing, *, of: Queue | None = None) -> list[Job]:
     passing = [one for one in shared.queues if one.policy != Policy.STRICT]
     if passing:
         tree = _tree(shared, held(shared.queues))
-        ids |= _ids(_FIRST, {one.pk: min(most[one.pk], max(0, tree.available(one.name))) for one in passing}, HORIZON)
+        ids |= _ids({one.pk: min(most[one.pk], max(0, tree.available(one.name))) for one in passing}, HORIZON)
     return _read(ids, shared)
 
 
-def tell_others(shared: Sharing, decided: Collection[int], spent: Mapping[str, float]) -> None:
-    """Store why the jobs wait on which no pass decides yet. `spent`: queues whose month is spent, and until when.
+Told = tuple[Reason, list[tuple[int, int]]]  # why jobs wait, and of each of these the job and its team
 
-    Of those that only move up nothing is written.
+
+def others(shared: Sharing, decided: Collection[int], spent: Mapping[str, float]) -> Iterator[Told]:
+    """Yield why the jobs wait on which no pass decides yet, where something else is stored; at most MOST_STORED.
+
+    Of those that only move up nothing changes. `spent`: queues whose month is spent, and until when.
     """
-    others, most = Job.objects.waiting().exclude(pk__in=decided).order_by(), _most(shared)
-    kinds: dict[Code | Policy, list[Queue]] = defaultdict(list)
+    rows, most, left = Job.objects.waiting().exclude(pk__in=decided).order_by(), _most(shared), MOST_STORED
+    kinds: dict[Code | Policy, dict[int, Queue]] = defaultdict(dict)
     for queue in shared.queues:
-        kinds[
-            Code.ON_HOLD if not queue.is_open else Code.BUDGET_SPENT if queue.name in spent else Policy(queue.policy)
-        ].append(queue)
-    left = MOST_STORED
+        open_kind = Code.BUDGET_SPENT if queue.name in spent else Policy(queue.policy)
+        kinds[open_kind if queue.is_open else Code.ON_HOLD][queue.pk] = queue
     for kind, queues in kinds.items():
-        by_id = {queue.pk: queue for queue in queues}
-        rows = others.filter(queue__in=list(by_id))
-        if kind in (Code.ON_HOLD, Code.BUDGET_SPENT):
-            rows = rows.exclude(wait_code=kind)
-            reasons = {pk: Reason(Code(kind), one.name, at=spent.get(one.name)) for pk, one in by_id.items()}
-        elif kind == Policy.STRICT:
-            rows = rows.exclude(wait_code=Code.BEHIND)
-            reasons = {pk: Reason(Code.BEHIND, one.name) for pk, one in by_id.items()}
+        theirs = rows.filter(queue__in=list(queues))
+        if isinstance(kind, Code) or kind is Policy.STRICT:
+            code = kind if isinstance(kind, Code) else Code.BEHIND
+            found = _of_code(theirs, code, queues, most if code is Code.BEHIND else {}, spent)
         else:
-            left -= _tell_of_sizes(rows, by_id, most, left)
-            continue
-        asked = rows.values_list("pk", "team", "queue", "slots")[:left]
-        found = [(pk, team, queue) for pk, team, queue, slots in asked if kind != Policy.STRICT or slots <= most[queue]]
-        for queue, ones in groupby(sorted(found, key=lambda one: one[2]), key=lambda one: one[2]):
-            _store([(pk, team) for pk, team, _ in ones], reasons[queue])
-        left -= len(found)
-    if left <= 0:
-        doorbell.poke("jobs.schedule")
+            found = _of_sizes(theirs, queues, most)
+        for reason, jobs in found:
+            if left > 0:
+                yield reason, jobs[:left]
+            left -= len(jobs)
 
 
-def _tell_of_sizes(rows: JobQuerySet, queues: Mapping[int, Queue], most: Mapping[int, int], limit: int) -> int:
-    """Store that jobs wait for quota, where jobs may pass each other. Returns how many were written."""
-    done = 0
+def _of_code(
+    rows: JobQuerySet, code: Code, queues: Mapping[int, Queue], most: Mapping[int, int], spent: Mapping[str, float]
+) -> Iterator[Told]:
+    """Yield those of each queue that have another reason; not those beyond `most`, which have one of their own."""
+    asked = rows.exclude(wait_code=code).values_list("queue", "pk", "team", "slots")[:MOST_STORED]
+    found = sorted((queue, pk, team) for queue, pk, team, slots in asked if slots <= most.get(queue, slots))
+    for queue, ones in groupby(found, key=lambda one: one[0]):
+        name = queues[queue].name
+        yield Reason(code, name, at=spent.get(name)), [(pk, team) for _, pk, team in ones]
+
+
+def _of_sizes(rows: JobQuerySet, queues: Mapping[int, Queue], most: Mapping[int, int]) -> Iterator[Told]:
+    """Yield those that wait for quota, where jobs may pass each other."""
     for queue, slots, code, words in list(rows.values_list("queue", "slots", "wait_code", "wait_reason").distinct()):
-        reason = Reason(
-            Code.WAITING_FOR_QUOTA, queues[queue].name, {queues[queue].resource: slots}, quota=queues[queue].quota
-        )
-        if slots > most[queue] or (code, words) == (reason.code, admission.words(reason, is_lasting=True)):
-            continue
-        same = rows.filter(queue=queue, slots=slots, wait_code=code, wait_reason=words)
-        found = list(same.values_list("pk", "team")[: limit - done])
-        _store(found, reason)
-        done += len(found)
-    return done
-
-
-def _store(rows: Collection[tuple[int, int]], reason: Reason) -> None:
-    words = admission.words(reason, is_lasting=True)
-    Job.objects.waiting().filter(pk__in=[pk for pk, _ in rows]).update(wait_code=reason.code, wait_reason=words)
-    for pk, team in list(rows)[:HORIZON]:
-        doorbell.hint(job=pk, team=team, what="state")
+        one = queues[queue]
+        reason = Reason(Code.WAITING_FOR_QUOTA, one.name, {one.resource: slots}, quota=one.quota)
+        if slots <= most[queue] and (code, words) != (reason.code, admission.words(reason, is_lasting=True)):
+            same = rows.filter(queue=queue, slots=slots, wait_code=code, wait_reason=words)
+            yield reason, list(same.values_list("pk", "team")[:MOST_STORED])
 
 
 def _tree(shared: Sharing, used: Mapping[int, int]) -> Tree:
@@ -187,7 +178,7 @@ def _first_of(
             mine = in_order(Job.objects.waiting().filter(queue=queue, slots__lte=most[queue.pk]))
             found |= set(mine.exclude(_beyond_user_limit(queue)).values_list("pk", flat=True)[:HORIZON])
     for size, bounds in by_size.items():
-        rows = _rows(_FIRST, bounds, size)
+        rows = _rows(bounds, size)
         found |= {job for _, job in rows}
         if size < HORIZON:
             go_on |= {queue for queue, count in Counter(queue for queue, _ in rows).items() if count == size}
@@ -200,7 +191,7 @@ def _size(count: int) -> int:
 
 def _aside(queues: Iterable[Queue], most: Mapping[int, int]) -> set[int]:
     """Return the ids of jobs that hold up nobody: they are too large for their queue, or beyond what their user may hold."""
-    found = _ids(_TOO_LARGE, {one.pk: most[one.pk] for one in queues}, HORIZON)
+    found = _ids({one.pk: most[one.pk] for one in queues}, HORIZON, are_larger=True)
     for queue in queues:
         if queue.slots_per_user is not None:
             theirs = in_order(Job.objects.waiting().filter(_beyond_user_limit(queue), queue=queue))
@@ -219,17 +210,24 @@ def _beyond_user_limit(queue: Queue) -> Q:
     return beyond
 
 
-def _ids(statement: str, bounds: Mapping[int, int], limit: int) -> set[int]:
-    return {job for _, job in _rows(statement, bounds, limit)}
+def _ids(bounds: Mapping[int, int], limit: int, *, are_larger: bool = False) -> set[int]:
+    return {job for _, job in _rows(bounds, limit, are_larger=are_larger)}
 
 
-def _rows(statement: str, bounds: Mapping[int, int], limit: int) -> list[tuple[int, int]]:
-    """Return queue and job of the first jobs of each queue; `bounds`: on their size, by the queue's id."""
+def _rows(bounds: Mapping[int, int], limit: int, *, are_larger: bool = False) -> list[tuple[int, int]]:
+    """Return queue and job of the first jobs of each queue.
+
+    `bounds`: the most slots of a job, by the queue's id; with `are_larger` what all of them exceed.
+    """
     if not bounds:
         return []
+    given: dict[str, Any] = {"queues": list(bounds), "most": list(bounds.values()), "limit": limit}
     with connection.cursor() as cursor:
-        cursor.execute(statement, {"queues": list(bounds), "most": list(bounds.values()), "limit": limit})
-        return cursor.fetchall()
+        if are_larger:
+            cursor.execute(_TOO_LARGE, given)
+        else:
+            cursor.execute(_FIRST, given)
+        return [(queue, job) for queue, job in cursor.fetchall()]
 
 
 def _read(ids: Collection[int], shared: Sharing) -> list[Job]:

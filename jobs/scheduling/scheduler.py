@@ -3,7 +3,7 @@
 The only writer of QUEUED to ADMITTED, and of the request to preempt.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from django.db import connection, transaction
 from django.db.models import Exists, OuterRef
@@ -58,7 +58,9 @@ def _schedule(queue_id: int, *, is_shared: bool) -> tuple[int, set[int]]:
         by_id = {job.pk: job for job in jobs}
         admitted = [by_id[decision.job] for decision in decisions if _record(by_id[decision.job], decision)]
         spent = {one.name: one.spent_until for one in seen.queues if one.spent_until is not None}
-        reach.tell_others(shared, list(by_id), spent)
+        stored = sum(_tell(reason, rows) for reason, rows in reach.others(shared, list(by_id), spent))
+        if stored >= reach.MOST_STORED:
+            doorbell.poke("jobs.schedule")
         transaction.on_commit(lambda: _measure(locked, admitted), robust=True)
         return len(admitted), {one.pk for one in shared.queues}
 
@@ -74,6 +76,15 @@ def _decide(shared: Sharing) -> tuple[list[Job], Snapshot, list[admission.Decisi
         if not short:
             return found.jobs, seen, decisions
         found = reach.in_reach(shared, used, before=found, more=short)
+
+
+def _tell(reason: admission.Reason, rows: Sequence[tuple[int, int]]) -> int:
+    """Store why jobs wait on which no pass decides. Returns how many they are."""
+    words = admission.words(reason, is_lasting=True)
+    Job.objects.waiting().filter(pk__in=[pk for pk, _ in rows]).update(wait_code=reason.code, wait_reason=words)
+    for pk, team in rows[: reach.HORIZON]:
+        doorbell.hint(job=pk, team=team, what="state")
+    return len(rows)
 
 
 def _measure(queues: Mapping[int, Queue], admitted: Iterable[Job]) -> None:

@@ -31,6 +31,7 @@ from credentials import services as secrets
 from jobs.ingest import apply
 from jobs.models import ClusterCheck
 from queues import allowed, cohorts, excluded
+from queues import requests as quota_requests
 from queues.models import Queue
 from tests.conftest import make_user
 from tests.support import packs, seed
@@ -109,6 +110,11 @@ def _filled() -> dict:
     cohorts.make_flavor(by=root, name="unused", cluster="local")
     cohorts.set_cohort(by=root, name="unused")
     cohorts.set_quota(by=root, team=team, flavor="slots", nominal=8)
+    cohorts.make_flavor(by=root, name="rare", cluster="local", resource="gpu", gpus_per_node=4)
+    asked, unused = (
+        quota_requests.ask(by=root, team=team, flavor=flavor, slots=64, why="more") for flavor in ("slots", "rare")
+    )
+    real |= {"asked": asked.pk, "unused_asked": unused.pk}
     real |= {"kind": "slots", "unused_kind": "unused", "unused_cohort": "unused"}
     real |= {"ended": ended.pk, "token": other.pk, "bot": bot.username, "code": code.pk, "path": "train.py"}
     return {"headers": {"Authorization": f"Bearer {text}"}, "real": real, "token": other.pk, "own": own.pk}
@@ -196,6 +202,8 @@ AT = {
     "/quotas/{flavor}": {"flavor": "kind"},
     "DELETE /api/v1/flavors/{name}": {"name": "unused_kind"},
     "DELETE /api/v1/cohorts/{name}": {"name": "unused_cohort"},
+    "/quota-requests/{id}": {"id": "asked"},
+    "DELETE /api/v1/quota-requests/{id}": {"id": "unused_asked"},
     "/volumes/{name}": {"name": "volume"},
     "DELETE /api/v1/teams/{team}/volumes/{name}": {"name": "unused_volume"},
     "DELETE /api/v1/teams/{team}/secrets/{name}": {"name": "unused_secret"},
@@ -214,6 +222,8 @@ PLAIN_BODIES = {
     "POST /api/v1/teams/{team}/secrets": {"name": "more", "values": {"HF_TOKEN": "x"}},
     "PATCH /api/v1/teams/{team}/secrets/{name}": {"values": {"HF_TOKEN": "y"}},
     "PUT /api/v1/teams/{team}/quotas/{flavor}": {"nominal": 9},
+    "POST /api/v1/quota-requests": {"queue": "default", "slots": 64, "why": "more"},
+    "POST /api/v1/quota-requests/{id}": {"verdict": "grant"},
     "POST /api/v1/workspaces": {"team": "nlp", "set": []},
     "POST /api/v1/workspaces/missing": {"team": "nlp", "digests": []},
     "POST /api/v1/workspaces/files": b"odd",

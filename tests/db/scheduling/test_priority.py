@@ -144,7 +144,8 @@ def test_the_api_says_the_effect_to_readers_and_sets_it_for_members(lab, people,
     assert (
         found["effects"] == ["It is number 1 in queue default then, and 2 now."] and found["waiting"]["position"] == 1
     )
-    [wrong] = member.get(place).json()["errors"]
+    assert member.get(place).json() == found, "without a number: the least that makes it the first"
+    [wrong] = member.get(f"{place}?to=1001").json()["errors"]
     assert (wrong["field"], wrong["message"]) == ("to", "must be a whole number from -1000 to 1000; 0 is usual")
     done = member.post(place, {"priority": 9})
     assert (done.status_code, done.json()["priority"]) == (200, 9)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from jobs import clusters
 from jobs.models import Job
 from jobs.scheduling import reach
 from jobs.scheduling.scheduler import schedule
@@ -66,18 +67,15 @@ def test_as_many_are_read_as_there_is_room_for(lab):
 
 
 def test_names_that_are_taken_keep_nobody_behind_them_from_starting(lab, monkeypatch):
-    """They are in line, and wait for a name: what was read of the queue may be of no other kind."""
+    """They are in line, and wait for a name: what is read of the queue first may be of no other kind."""
     monkeypatch.setattr(reach, "SIZES", (1,))
-    monkeypatch.setattr(
-        "jobs.scheduling.snapshot.exclusive_names", lambda roles, queue: frozenset({"mesh m"} if len(roles) > 1 else ())
-    )
-    monkeypatch.setattr("jobs.scheduling.snapshot._taken", lambda queue, jobs, names: {"mesh m": 1})
-    queue_has(lab, nominal=8)
-    lab.running(nodes=1, nproc_per_node=7)
-    named = [lab.submit(nodes=1, nproc_per_node=1) for _ in range(3)]
-    Job.objects.filter(pk__in=[one.pk for one in named]).update(
-        roles=[{**role, "name": name} for name in ("a", "b") for role in named[0].roles]
-    )
+    monkeypatch.setattr(clusters.backend(lab.queue.cluster), "FINDS_BY_NAME", True)
+    running, *named = [
+        lab.running(nodes=1, nproc_per_node=1),
+        *(lab.submit(nodes=1, nproc_per_node=1) for _ in range(3)),
+    ]
+    for job in (running, *named):
+        Job.objects.filter(pk=job.pk).update(roles=[{**role, "exclusive": "mesh m"} for role in job.roles])
     other = lab.submit(nodes=1, nproc_per_node=1)
     assert schedule() == 1
     other.refresh_from_db()

@@ -26,6 +26,7 @@ from jobs.ingest import apply
 from jobs.models import ClusterCheck, ClusterNode, Job, Webhook
 from queues import allowed, cohorts, excluded, requests
 from queues.models import AddedCluster, AllowedObject, Cohort, ExcludedNode, Flavor, Queue, QuotaRequest, TeamQuota
+from queues.services import set_ceiling
 from tests.conftest import People, make_user
 from tests.support import packs, seed
 from tests.support.builders import Lab, batch, identity, log_item
@@ -257,7 +258,7 @@ TABLE: dict[str, Route] = {
     "api/v1/jobs/{pk}/suspend": route(API, POST=CONTROL),
     "api/v1/jobs/{pk}/resume": route(API, POST=CONTROL),
     "api/v1/jobs/{pk}/resubmit": route(API, POST=CONTROL),
-    "api/v1/jobs/{pk}/priority": route(API, GET=READ, POST=CONTROL, body={"priority": 3}, at="api/v1/jobs/{pk}/priority?to=3"),
+    "api/v1/jobs/{pk}/priority": route(API, GET=READ, POST=CONTROL, body={"priority": 3}),
     "api/v1/jobs/{pk}/delete-log": route(API, POST=CONTROL, at="api/v1/jobs/{ended}/delete-log"),
     # agents, by the token of one replica of one attempt; batches bypass Django (db/ingest/test_agent_door.py)
     "agent/v1/workspace": route(AGENT, GET=ANY, POST=ANY, body=b"", kind="application/octet-stream"),
@@ -314,6 +315,9 @@ class AccessFixture:
         for name in ("all", "part"):
             cohorts.set_cohort(by=None, name=name)
         cohorts.set_quota(by=None, team=team, flavor="slots", nominal=8)
+        set_ceiling(
+            team=team, resource="cpu", slots=64, by=None
+        )  # or nobody but the platform could grant what is asked for
         self.asked = requests.ask(by=self.people.teammate, queue=self.lab.queue, slots=9, why=SECRET)
         AddedCluster.objects.create(
             name="added", options={"NAMESPACE": "n", "IMAGE": "i", "CONTROL_URL": "https://m.example"}
@@ -407,5 +411,5 @@ def body(pattern: str, world: AccessFixture) -> bytes:
     if isinstance(sent, bytes):
         return sent
     if isinstance(sent, str):
-        return sent.replace("{queue}", str(world.lab.queue.pk)).encode()
+        return sent.replace("{queue}", str(world.lab.queue.pk)).replace("{asked}", str(world.asked.pk)).encode()
     return json.dumps({} if sent is None else sent).replace('"{pk}"', str(world.job.pk)).encode()
