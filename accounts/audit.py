@@ -142,7 +142,7 @@ WORDS: dict[str, str] = {
     AuditAction.QUOTA_CHANGED: "changed the shared quota of team",
     AuditAction.QUOTA_REMOVED: "removed a shared quota of team",
     AuditAction.QUOTA_ASKED: "asked for more quota of team",
-    AuditAction.QUOTA_ANSWERED: "answered a request for quota of team",
+    AuditAction.QUOTA_ANSWERED: "closed a request for quota of team",
     AuditAction.JOB_SUBMITTED: "submitted job",
     AuditAction.JOB_CANCELLED: "cancelled job",
     AuditAction.JOB_SUSPENDED: "suspended job",

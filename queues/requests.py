@@ -86,13 +86,17 @@ def grant(*, request: QuotaRequest, by: User, slots: int | None = None, answer: 
     with transaction.atomic():
         row = _locked(request)
         given = row.wanted if slots is None else slots
+        _more(row, given)
         reason = f"asked for by {row.asked_by.get_username() if row.asked_by else 'somebody'}: {row.why}"[
             : services.MOST_REASON
         ]
         if row.queue is not None:
             services.change(queue=row.queue, by=by, slots=given, reason=reason)
         elif row.flavor is not None:
-            cohorts.set_quota(by=by, team=row.team, flavor=row.flavor.name, nominal=given, reason=reason)
+            try:
+                cohorts.set_quota(by=by, team=row.team, flavor=row.flavor.name, nominal=given, reason=reason)
+            except InvalidInput as error:
+                raise InvalidInput(*(Problem("slots", one.value, one.message) for one in error.problems)) from error
         return _decided(row, State.GRANTED, by, answer, granted=given)
 
 
@@ -131,6 +135,18 @@ def _locked(request: QuotaRequest) -> QuotaRequest:
         by = f" by {row.decided_by.get_username()}" if row.decided_by else ""
         raise Conflict(f"request {row.pk} was {row.get_state_display().lower()}{by} already", "state", row.state)
     return row
+
+
+def _more(row: QuotaRequest, given: int) -> None:
+    """Raise Conflict where a grant would be less than there is by now: it never takes quota away."""
+    Team.objects.select_for_update(no_key=True).get(pk=row.team_id)  # as every change of its quota does
+    if row.queue_id is not None:
+        has = Queue.objects.values_list("nominal", flat=True).get(pk=row.queue_id)
+    else:
+        found = TeamQuota.objects.filter(team=row.team, flavor=row.flavor_id).values_list("nominal", flat=True)
+        has = found.first() or 0
+    if isinstance(given, bool) or not isinstance(given, int) or given <= has:
+        raise Conflict(f"there are {has} by now, and {given} would be no more; grant more, or decline", "slots", given)
 
 
 def _decided(row: QuotaRequest, state: str, by: User, answer: str, *, granted: int | None = None) -> QuotaRequest:

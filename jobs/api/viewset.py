@@ -121,7 +121,7 @@ class JobViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.Gene
         """What another priority would do to a job that has not ended, and to others."""
         job, asked = self.get_object(), number(request, "to", least=rules.PRIORITIES[0])
         wanted = what_if.priority_to_be_first(job) if asked is None else asked
-        if problems := rules.priority_problems(job.queue, wanted):
+        if asked is not None and (problems := rules.priority_problems(job.queue, wanted)):
             raise InvalidInput(*(Problem("to", one.value, one.message) for one in problems))
         return Response(PriorityEffectSerializer(what_if.of_priority(job, wanted)).data)
 

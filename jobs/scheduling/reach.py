@@ -7,7 +7,9 @@ that one, the next ones of a size that is free. Nobody else can start, however m
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import reduce
 from itertools import groupby
+from operator import or_
 from typing import Any
 
 from django.db import connection
@@ -31,6 +33,7 @@ FEW, GROWS = (
     4,
 )  # of queues that share quota, of which few have room: what is read first, and times as much where that is short
 MOST_STORED = 1000  # reasons of jobs out of reach, in one pass
+_PASSED_BY = ASIDE - {Code.BUDGET_SPENT}  # that holds up all of a queue
 _NEEDED = (
     "queue_id", "team_id", "user_id", "name", "slots", "roles", "spec", "priority", "created_at", "phase", "phase_since", "attempt",
     "wait_code", "wait_reason",
@@ -58,13 +61,14 @@ class Reach:
     """
 
     jobs: list[Job]
+    first: frozenset[int]  # of these the first ones of each queue, and those for which others were preempted
     limits: Mapping[int, int]
     go_on: frozenset[int]
 
     def short(self, decisions: Iterable[admission.Decision]) -> frozenset[int]:
-        """Return the queues of which more has to be read: all that was starts, or waits for something that holds up nobody."""
-        in_line = {one.job for one in decisions if isinstance(one, admission.Wait) and one.why.code not in ASIDE}
-        return self.go_on - {job.queue_id for job in self.jobs if job.pk in in_line}
+        """Return the queues of which more has to be read: all first ones start, or wait for something that holds up nobody."""
+        in_line = {one.job for one in decisions if isinstance(one, admission.Wait) and one.why.code not in _PASSED_BY}
+        return self.go_on - {job.queue_id for job in self.jobs if job.pk in in_line & self.first}
 
 
 def in_reach(
@@ -81,14 +85,14 @@ def in_reach(
         if queue.policy == Policy.BEST_EFFORT and shared.nodes:
             limits[queue.pk] = HORIZON  # others may be preempted for one that is not the first
     passing = [one for one in queues if one.policy != Policy.STRICT and free[one.pk]]
-    ids, go_on = _first_of(queues, limits, most)
-    ids |= _ids({one.pk: min(free[one.pk], most[one.pk]) for one in passing}, HORIZON)
+    first, go_on = _first_of(queues, limits, most)
+    ids = _ids({one.pk: min(free[one.pk], most[one.pk]) for one in passing}, HORIZON)
     ids |= _aside(queues, most)
     claiming = (
         Job.objects.waiting().filter(queue__in=list(free), wait_code=Code.PREEMPTING).exclude(wait_code=Code.BEHIND)
     )
-    ids |= set(claiming.order_by().values_list("pk", flat=True))
-    return Reach(_read(ids, shared), limits, go_on)
+    first |= set(claiming.order_by().values_list("pk", flat=True))
+    return Reach(_read(ids | first, shared), frozenset(first), limits, go_on)
 
 
 def waiting(shared: Sharing, *, of: Queue | None = None) -> list[Job]:
@@ -109,10 +113,13 @@ def waiting(shared: Sharing, *, of: Queue | None = None) -> list[Job]:
 Told = tuple[Reason, list[tuple[int, int]]]  # why jobs wait, and of each of these the job and its team
 
 
-def others(shared: Sharing, decided: Collection[int], spent: Mapping[str, float]) -> Iterator[Told]:
+def others(
+    shared: Sharing, decided: Collection[int], *, used: Mapping[int, int], spent: Mapping[str, float]
+) -> Iterator[Told]:
     """Yield why the jobs wait on which no pass decides yet, where something else is stored; at most MOST_STORED.
 
-    Of those that only move up nothing changes. `spent`: queues whose month is spent, and until when.
+    Of those that only move up nothing changes. `used`: slots held before the pass, by queue; `spent`: queues whose month is
+    spent, and until when.
     """
     rows, most, left = Job.objects.waiting().exclude(pk__in=decided).order_by(), _most(shared), MOST_STORED
     kinds: dict[Code | Policy, dict[int, Queue]] = defaultdict(dict)
@@ -125,29 +132,38 @@ def others(shared: Sharing, decided: Collection[int], spent: Mapping[str, float]
             code = kind if isinstance(kind, Code) else Code.BEHIND
             found = _of_code(theirs, code, queues, most if code is Code.BEHIND else {}, spent)
         else:
-            found = _of_sizes(theirs, queues, most)
+            tree = _tree(shared, used)
+            found = _of_sizes(theirs, queues, most, {pk: tree.available(one.name) for pk, one in queues.items()})
         for reason, jobs in found:
-            if left > 0:
-                yield reason, jobs[:left]
+            yield reason, jobs[:left]
             left -= len(jobs)
+            if left <= 0:
+                return
 
 
 def _of_code(
     rows: JobQuerySet, code: Code, queues: Mapping[int, Queue], most: Mapping[int, int], spent: Mapping[str, float]
 ) -> Iterator[Told]:
     """Yield those of each queue that have another reason; not those beyond `most`, which have one of their own."""
-    asked = rows.exclude(wait_code=code).values_list("queue", "pk", "team", "slots")[:MOST_STORED]
-    found = sorted((queue, pk, team) for queue, pk, team, slots in asked if slots <= most.get(queue, slots))
+    if most:
+        by_bound: dict[int, list[int]] = defaultdict(list)
+        for pk in queues:
+            by_bound[most[pk]].append(pk)
+        rows = rows.filter(reduce(or_, (Q(queue__in=pks, slots__lte=bound) for bound, pks in by_bound.items())))
+    found = sorted(rows.exclude(wait_code=code).values_list("queue", "pk", "team")[:MOST_STORED])
     for queue, ones in groupby(found, key=lambda one: one[0]):
         name = queues[queue].name
         yield Reason(code, name, at=spent.get(name)), [(pk, team) for _, pk, team in ones]
 
 
-def _of_sizes(rows: JobQuerySet, queues: Mapping[int, Queue], most: Mapping[int, int]) -> Iterator[Told]:
-    """Yield those that wait for quota, where jobs may pass each other."""
+def _of_sizes(
+    rows: JobQuerySet, queues: Mapping[int, Queue], most: Mapping[int, int], free: Mapping[int, int]
+) -> Iterator[Told]:
+    """Yield those that wait for quota, where jobs may pass each other; those that others come before, if they would fit."""
     for queue, slots, code, words in list(rows.values_list("queue", "slots", "wait_code", "wait_reason").distinct()):
         one = queues[queue]
-        reason = Reason(Code.WAITING_FOR_QUOTA, one.name, {one.resource: slots}, quota=one.quota)
+        code_of = Code.BEHIND if slots <= free[queue] else Code.WAITING_FOR_QUOTA
+        reason = Reason(code_of, one.name, {one.resource: slots}, quota=one.quota)
         if slots <= most[queue] and (code, words) != (reason.code, admission.words(reason, is_lasting=True)):
             same = rows.filter(queue=queue, slots=slots, wait_code=code, wait_reason=words)
             yield reason, list(same.values_list("pk", "team")[:MOST_STORED])

@@ -50,24 +50,24 @@ def _schedule(queue_id: int, *, is_shared: bool) -> tuple[int, set[int]]:
     with faultpoints.atomic("scheduler.queue"):
         rows = Queue.objects.select_related("team", "flavor").select_for_update(no_key=True, of=("self",))
         locked = {row.pk: row for row in rows.filter(pk__in=ids).order_by("pk")}
-        if not trees.ids(locked[queue_id]) <= ids:
+        shared = trees.sharing(locked[queue_id], rows=locked.values())
+        if not trees.ids(locked[queue_id]) <= ids:  # read after what is used: whoever came until then is seen
             doorbell.poke("jobs.schedule")
             return 0, {queue_id}
-        shared = trees.sharing(locked[queue_id], rows=locked.values())
-        jobs, seen, decisions = _decide(shared)
+        used = reach.held(shared.queues)
+        jobs, seen, decisions = _decide(shared, used)
         by_id = {job.pk: job for job in jobs}
         admitted = [by_id[decision.job] for decision in decisions if _record(by_id[decision.job], decision)]
         spent = {one.name: one.spent_until for one in seen.queues if one.spent_until is not None}
-        stored = sum(_tell(reason, rows) for reason, rows in reach.others(shared, list(by_id), spent))
+        stored = sum(_tell(reason, rows) for reason, rows in reach.others(shared, list(by_id), used=used, spent=spent))
         if stored >= reach.MOST_STORED:
             doorbell.poke("jobs.schedule")
         transaction.on_commit(lambda: _measure(locked, admitted), robust=True)
         return len(admitted), {one.pk for one in shared.queues}
 
 
-def _decide(shared: Sharing) -> tuple[list[Job], Snapshot, list[admission.Decision]]:
+def _decide(shared: Sharing, used: Mapping[int, int]) -> tuple[list[Job], Snapshot, list[admission.Decision]]:
     """Return the jobs in reach and what is decided about each, with more of them where those were too few."""
-    used = reach.held(shared.queues)
     found = reach.in_reach(shared, used)
     while True:
         seen = snapshot.snapshot(shared, found.jobs, lock=_lock, used=used)

@@ -13,7 +13,7 @@ from django.views.decorators.http import require_http_methods
 
 from accounts import members
 from accounts.permissions import Act, may
-from common.errors import Conflict, InvalidInput, NotAllowed
+from common.errors import Conflict, InvalidInput, NotAllowed, Problem
 from common.http.forms import ServiceForm
 from jobs.scheduling import what_if
 from jobs.scheduling.usage import consequences, with_use
@@ -24,6 +24,7 @@ from queues.readable import readable_queues
 from .responses import Context, HtmxRequest, answer, whole
 
 SHOWN = 50  # of each kind
+EXPLAINED = 10  # of those to decide with what granting them would do, which is found by playing admission through
 
 
 class AskForm(ServiceForm):
@@ -92,9 +93,10 @@ def _decide(request: HtmxRequest, verb: str) -> HttpResponse:
     words = request.POST.get("answer", "")
     try:
         if verb == "grant":
-            slots = whole(request.POST.get("slots"))
-            done = requests.grant(request=row, by=request.user, slots=slots if slots is not None else -1, answer=words)
-            messages.success(request, f"Granted: {requests.described(done)}.")
+            if (slots := whole(request.POST.get("slots"))) is None:
+                raise InvalidInput(Problem("slots", request.POST.get("slots"), "must be a whole number"))
+            done = requests.grant(request=row, by=request.user, slots=slots, answer=words)
+            messages.success(request, f"Granted: {done.granted:,} in all; asked was for {requests.described(done)}.")
         elif verb == "decline":
             requests.decline(request=row, by=request.user, answer=words)
             messages.success(request, "Declined.")
@@ -115,18 +117,19 @@ def _page(
     request: HtmxRequest, form: AskForm | None, *, refused: dict[int, str] | None = None, status: int = 200
 ) -> HttpResponse:
     user, errors = request.user, refused or {}
-    mine = {one.pk for one in requests.to_decide(user)[:SHOWN]}
-    to_decide = [_shown(request, one, errors) for one in requests.to_decide(user)[:SHOWN]]
-    others = [_shown(request, one, errors) for one in requests.readable(user).exclude(pk__in=mine)[:SHOWN]]
+    mine = list(requests.to_decide(user)[:SHOWN])
+    to_decide = [_shown(request, one, errors, with_effects=at < EXPLAINED) for at, one in enumerate(mine)]
+    rest = requests.readable(user).exclude(pk__in=[one.pk for one in mine])[:SHOWN]
+    others = [_shown(request, one, errors) for one in rest]
     context = {"to_decide": to_decide, "others": others, "form": form, **(_about(request, form) if form else {})}
     return answer(request, template="jobs/quota_requests.html", context=context, status=status)
 
 
-def _shown(request: HtmxRequest, row: QuotaRequest, errors: dict[int, str]) -> Shown:
+def _shown(request: HtmxRequest, row: QuotaRequest, errors: dict[int, str], *, with_effects: bool = False) -> Shown:
     is_open, user = row.state == QuotaRequest.State.OPEN, request.user
     decides = is_open and requests.may_decide(user, row)
     withdraws = is_open and (row.asked_by_id == user.pk or may(user, Act.MANAGE, row.team))
-    return Shown(row, decides, withdraws, _effects(row) if decides else [], errors.get(row.pk, ""))
+    return Shown(row, decides, withdraws, _effects(row) if decides and with_effects else [], errors.get(row.pk, ""))
 
 
 def _effects(row: QuotaRequest) -> list[str]:

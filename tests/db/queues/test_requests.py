@@ -72,6 +72,15 @@ def test_a_grant_that_the_ceiling_forbids_changes_nothing_and_stays_open(people,
     assert requests.grant(request=row, by=people.admin).state == State.GRANTED, "who may raise the ceiling may grant it"
 
 
+def test_a_grant_never_takes_quota_away(people, queue, chief):
+    row = asked(people, queue)
+    services.change(queue=queue, by=chief, slots=32)
+    with pytest.raises(Conflict, match="there are 32 by now, and 12 would be no more; grant more, or decline"):
+        requests.grant(request=row, by=people.admin)
+    row.refresh_from_db()
+    assert (row.state, Queue.objects.get(pk=queue.pk).nominal) == (State.OPEN, 32)
+
+
 def test_of_a_flavor_the_platform_decides_and_what_else_the_team_has_of_it_stays(people, flavored, chief):
     row = requests.ask(by=chief, team=flavored, flavor="slots", slots=32, why="new hires")
     assert requests.described(row) == "32 CPU slots instead of 16 of flavor slots"
@@ -147,7 +156,7 @@ def test_the_pages_lead_from_a_queue_to_an_answer(as_, people, queue, chief):
     done = admin.post(
         "/quota-requests", {"act": "grant", "request": row.pk, "slots": "16", "answer": "for now"}, follow=True
     )
-    assert "Granted" in done.text
+    assert "Granted: 16 in all; asked was for 20 CPU slots instead of 8 for queue default." in done.text
     told = member.get("/quota-requests").text
     assert "Granted" in told and "by chief" in told and "for now" in told
     again = admin.post("/quota-requests", {"act": "grant", "request": row.pk, "slots": "16"})

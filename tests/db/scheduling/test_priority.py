@@ -84,6 +84,7 @@ def test_jobs_that_it_preempts_are_named_and_a_running_one_can_be_saved_from_tha
 def test_what_is_proposed_makes_it_the_first(lab):
     older, newer = waiting(lab, "older", "newer")
     assert (what_if.priority_to_be_first(older), what_if.priority_to_be_first(newer)) == (0, 1)
+    assert what_if.priority_to_be_first(Job.objects.get(name="holder")) == 0, "it does not wait"
     Job.objects.filter(pk=newer.pk).update(priority=4)
     assert what_if.priority_to_be_first(older) == 4, "it is the older one"
     queue_has(lab, highest_priority=0)
@@ -93,7 +94,7 @@ def test_what_is_proposed_makes_it_the_first(lab):
 def test_a_job_far_behind_the_horizon_gets_a_place_in_front(lab, monkeypatch):
     monkeypatch.setattr("jobs.scheduling.reach.HORIZON", 1)
     *_, last = waiting(lab, "one", "two", "three")
-    assert what_if.of_priority(last, 1).sentences == ["It is number 1 in queue default then, and 2 now."]
+    assert what_if.of_priority(last, 1).sentences == ["It is number 1 in queue default then, and 3 now."]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,8 @@ from jobs import clusters
 from jobs.models import Job
 from jobs.scheduling import reach
 from jobs.scheduling.scheduler import schedule
-from queues.models import Queue
+from queues import cohorts
+from queues.models import Flavor, Queue
 from queues.trees import sharing
 
 
@@ -36,6 +37,22 @@ def test_a_small_job_behind_any_number_of_large_ones_is_found(lab, monkeypatch, 
     assert schedule() == 1
     small.refresh_from_db()
     assert small.phase == "admitted"
+
+
+def test_small_jobs_do_not_pass_a_large_one_that_was_not_read_with_the_first(lab):
+    """Of a cohort's queue two jobs are read first. Where both start, the next one waits as the first, whoever else is read."""
+    cohorts.make_flavor(by=None, name="slots", cluster=lab.queue.cluster, resource="cpu")
+    cohorts.set_quota(by=None, team=lab.queue.team, flavor="slots", nominal=16)
+    queue_has(lab, policy="backfill", nominal=16, flavor=Flavor.objects.get(name="slots"))
+    lab.running(nodes=1, nproc_per_node=6)  # without a deadline: nobody knows when the large one starts
+    first = [lab.submit(nodes=1, nproc_per_node=1) for _ in range(2)]
+    large = lab.submit(nodes=1, nproc_per_node=12)
+    small = [lab.submit(nodes=1, nproc_per_node=1) for _ in range(3)]
+    assert schedule() == 2
+    assert {job.pk for job in Job.objects.filter(phase="admitted")} == {job.pk for job in first}
+    large.refresh_from_db()
+    assert large.wait_code == "waiting_for_quota"
+    assert {Job.objects.get(pk=one.pk).wait_code for one in small} == {"behind"}
 
 
 def test_of_a_full_strict_queue_little_is_read_and_everybody_has_a_reason(lab):
