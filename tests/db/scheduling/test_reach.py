@@ -47,7 +47,7 @@ def test_small_jobs_do_not_pass_a_large_one_that_was_not_read_with_the_first(lab
     lab.running(nodes=1, nproc_per_node=6)  # without a deadline: nobody knows when the large one starts
     first = [lab.submit(nodes=1, nproc_per_node=1) for _ in range(2)]
     large = lab.submit(nodes=1, nproc_per_node=12)
-    small = [lab.submit(nodes=1, nproc_per_node=1) for _ in range(3)]
+    small = [lab.submit(nodes=1, nproc_per_node=1) for _ in range(9)]  # more than there is room for
     assert schedule() == 2
     assert {job.pk for job in Job.objects.filter(phase="admitted")} == {job.pk for job in first}
     large.refresh_from_db()
