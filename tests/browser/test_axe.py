@@ -11,7 +11,7 @@ from accounts.models import Membership, Role
 from credentials import services as secrets
 from jobs.clusters import Inspected
 from jobs.models import ClusterCheck
-from queues import excluded
+from queues import excluded, requests
 from queues.models import AddedCluster, Queue, TeamNamespace
 from tests.browser.conftest import new_context
 from tests.browser.test_pages import live
@@ -81,6 +81,7 @@ def test_axe_finds_nothing(chromium, site, lab, people, team, width, theme):
     TeamNamespace.objects.create(team=team, cluster="far", namespace="nlp-jobs", bound_by=people.admin)
     for image in ("team/train:1", "team/train:2"):
         ClusterCheck.objects.create(cluster="local", image=image, findings=FINDINGS, ended_at=timezone.now())
+    requests.ask(by=people.owner, queue=lab.queue, slots=64, why="an evaluation")
     context = new_context(chromium, site, viewport={"width": width, "height": 900}, color_scheme=theme)
     page = context.new_page()
     page.goto("/login")
@@ -92,7 +93,7 @@ def test_axe_finds_nothing(chromium, site, lab, people, team, width, theme):
     paths = (
         "/jobs", f"/jobs/{running.pk}", f"/jobs/{failed.pk}", f"/jobs/{running.pk}?view=list", f"/jobs/{running.pk}/logs", f"/jobs/{running.pk}/cluster-events", "/jobs/new",
         "/", "/queues", "/queues/default", "/make-queue", "/teams", "/teams/nlp", "/teams/nlp/audit", "/teams/nlp/webhooks", "/teams/nlp/webhooks/chat", "/people", "/nodes", "/clusters", "/clusters/local?check=1", "/clusters/local/pods", "/clusters/local?only=wrong", "/clusters/local/nodes/gpu-1", "/clusters/far/namespaces", "/new-cluster", "/clusters/far/settings", "/account",
-        "/usage?by=user", "/teams/nlp/quota", "/teams/nlp/secrets", "/teams/nlp/secrets/hub", "/teams/nlp/volumes", "/teams/nlp/volumes/datasets", "/queues/default/template",
+        "/usage?by=user", "/quota-requests", "/quota-requests?queue=default", f"/jobs/{running.pk}/priority", "/teams/nlp/quota", "/teams/nlp/secrets", "/teams/nlp/secrets/hub", "/teams/nlp/volumes", "/teams/nlp/volumes/datasets", "/queues/default/template",
         "/account/tokens", "/account/password", "/account/sessions", "/account/second-factor", "/jobs/999999",
     )  # fmt: skip
     for path in paths:
