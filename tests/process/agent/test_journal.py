@@ -100,8 +100,9 @@ def test_output_in_the_full_pipes_of_a_stopped_agent_is_recovered(
     agent = bench.start(folder)
     bench.wait_for(lambda: account.exists() and account.read_text())
     agent.send_signal(signal.SIGSTOP)
+    bench.wait_for(lambda: int(account.read_text()) > 10_000)  # in the pipes, which hold more
     looks = [-1, 0]
-    while len(set(looks[-4:])) > 1:  # until both pipes are full
+    while len(set(looks[-4:])) > 1:  # probably until both are full
         time.sleep(0.3)
         looks.append(int(account.read_text()))
     agent.kill()
