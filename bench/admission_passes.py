@@ -66,7 +66,7 @@ def _queues(count: int, policy: str) -> list[Queue]:
 
 
 def _fill(queues: list[Queue], waiting: int) -> None:
-    """Of the waiting jobs one in five is as large as two that run; every second one has a deadline, as have those that run."""
+    """Every fifth waiting job is twice as large as a running one. Running jobs have deadlines, and so does every second waiting one."""
     user, now = User.objects.create(username="somebody"), timezone.now()
     made = [
         _job(queue, user, SLOTS, f"running-{queue.pk}-{number}", deadline=3600 + 60 * number, phase="running", attempt=1,

@@ -1,6 +1,6 @@
 """Requests for more quota: of a queue, which administrators of its team decide, or of a team's flavor, which the platform's do.
 
-A request that is granted is a change of quota like any other, by whoever grants it and with the rules for that.
+Granting a request is an ordinary change of quota, made by whoever grants it and bound by the same rules.
 """
 
 from typing import Any
@@ -24,7 +24,7 @@ from accounts.permissions import (
 from common.errors import Conflict, InvalidInput, Problem
 
 from . import cohorts, services
-from .models import Queue, QuotaRequest, TeamQuota
+from .models import Flavor, Queue, QuotaRequest, TeamQuota
 from .resources import describe
 
 MOST_WORDS = 500  # characters
@@ -60,8 +60,7 @@ def ask(
     whose: Team = queue.team if queue is not None else team  # type: ignore[assignment]
     require(by, Act.SUBMIT, whose)
     kind = None if queue is not None else cohorts.flavor_named(flavor)
-    quota = TeamQuota.objects.filter(team=whose, flavor=kind).first() if kind else None
-    has = queue.nominal if queue is not None else quota.nominal if quota else 0
+    has = in_hand(queue, whose, kind)
     if problems := [*_slots_problems(slots, has), *_words_problems("why", why, "say what it is for")]:
         raise InvalidInput(*problems)
     row = QuotaRequest(team=whose, queue=queue, flavor=kind, has=has, wanted=slots, why=why.strip(), asked_by=by)
@@ -87,9 +86,8 @@ def grant(*, request: QuotaRequest, by: User, slots: int | None = None, answer: 
         row = _locked(request)
         given = row.wanted if slots is None else slots
         _more(row, given)
-        reason = f"asked for by {row.asked_by.get_username() if row.asked_by else 'somebody'}: {row.why}"[
-            : services.MOST_REASON
-        ]
+        who = row.asked_by.get_username() if row.asked_by else "somebody"
+        reason = f"asked for by {who}: {row.why}"[: services.MOST_REASON]
         if row.queue is not None:
             services.change(queue=row.queue, by=by, slots=given, reason=reason)
         elif row.flavor is not None:
@@ -117,6 +115,13 @@ def withdraw(*, request: QuotaRequest, by: User) -> QuotaRequest:
         return _decided(_locked(request), State.WITHDRAWN, by, "")
 
 
+def in_hand(queue: Queue | None, team: Team, flavor: Flavor | None) -> int:
+    """Return how much there is of a queue, or without one of a team's flavor."""
+    if queue is not None:
+        return queue.nominal
+    return TeamQuota.objects.filter(team=team, flavor=flavor).values_list("nominal", flat=True).first() or 0
+
+
 def may_decide(user: User, request: QuotaRequest) -> bool:
     return is_platform_admin(user) or (request.queue_id is not None and may(user, Act.MANAGE, request.team))
 
@@ -129,8 +134,7 @@ def _decides(by: User, request: QuotaRequest) -> None:
 
 
 def _locked(request: QuotaRequest) -> QuotaRequest:
-    rows = QuotaRequest.objects.select_for_update(of=("self",), no_key=True)
-    row = rows.select_related("team", "queue__team", "flavor", "asked_by", "decided_by").get(pk=request.pk)
+    row = _rows().select_for_update(of=("self",), no_key=True).get(pk=request.pk)
     if row.state != State.OPEN:
         by = f" by {row.decided_by.get_username()}" if row.decided_by else ""
         raise Conflict(f"request {row.pk} was {row.get_state_display().lower()}{by} already", "state", row.state)
@@ -140,32 +144,18 @@ def _locked(request: QuotaRequest) -> QuotaRequest:
 def _more(row: QuotaRequest, given: int) -> None:
     """Raise Conflict where a grant would be less than there is by now: it never takes quota away."""
     Team.objects.select_for_update(no_key=True).get(pk=row.team_id)  # as every change of its quota does
-    if row.queue_id is not None:
-        has = Queue.objects.values_list("nominal", flat=True).get(pk=row.queue_id)
-    else:
-        found = TeamQuota.objects.filter(team=row.team, flavor=row.flavor_id).values_list("nominal", flat=True)
-        has = found.first() or 0
+    has = in_hand(row.queue and Queue.objects.get(pk=row.queue.pk), row.team, row.flavor)
     if isinstance(given, bool) or not isinstance(given, int) or given <= has:
         raise Conflict(f"there are {has} by now, and {given} would be no more; grant more, or decline", "slots", given)
 
 
 def _decided(row: QuotaRequest, state: str, by: User, answer: str, *, granted: int | None = None) -> QuotaRequest:
-    row.state, row.decided_by, row.decided_at, row.answer, row.granted = (
-        state,
-        by,
-        timezone.now(),
-        answer.strip(),
-        granted,
-    )
+    row.state, row.answer, row.granted = state, answer.strip(), granted
+    row.decided_by, row.decided_at = by, timezone.now()
     row.save(update_fields=["state", "decided_by", "decided_at", "answer", "granted"])
-    after = {**_of(row), "request": row.pk, "answer": str(state)} | ({"slots": granted} if granted is not None else {})
-    audit.record(
-        AuditAction.QUOTA_ANSWERED,
-        by=by,
-        on=row.team,
-        team=row.team,
-        after=after | ({"words": row.answer} if row.answer else {}),
-    )
+    after = {**_of(row), "request": row.pk, "answer": str(state)}
+    after |= {name: value for name, value in (("slots", granted), ("words", row.answer)) if value not in (None, "")}
+    audit.record(AuditAction.QUOTA_ANSWERED, by=by, on=row.team, team=row.team, after=after)
     return row
 
 

@@ -9,7 +9,7 @@ from .cluster_check import ClusterCheck
 from .job import Job, JobEvent, new_uid
 from .node import ClusterLook, ClusterNode, NodeHistory
 from .output import AttemptFailure, LogBudget, LogSegment, MetricChunk, MetricRollup, RollupPosition
-from .querysets import JobQuerySet, failed_with, in_order
+from .querysets import JobQuerySet, ahead_of, failed_with, in_order, turn
 from .removed import RemovedJob
 from .replica import Rank, RankState, Replica
 from .webhook import Delivery, Webhook
@@ -36,7 +36,9 @@ __all__ = [
     "Replica",
     "RollupPosition",
     "Webhook",
+    "ahead_of",
     "failed_with",
     "in_order",
     "new_uid",
+    "turn",
 ]

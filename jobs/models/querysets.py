@@ -11,7 +11,7 @@ from accounts.permissions import readable_teams
 from jobs.core import lifecycle
 
 if TYPE_CHECKING:
-    from .job import Job  # noqa: F401 - named in a type
+    from .job import Job
 
 
 def failed_with(kinds: Iterable[str]) -> models.Q:
@@ -24,6 +24,17 @@ def failed_with(kinds: Iterable[str]) -> models.Q:
 def in_order(waiting: "JobQuerySet") -> "JobQuerySet":
     """Return waiting jobs of one queue in the order in which they are admitted (queues/admission, `Pending.order`)."""
     return waiting.order_by("-priority", "created_at", "id")
+
+
+def turn(job: "Job") -> tuple[int, datetime, int]:
+    """Return what `in_order` sorts a job by."""
+    return -job.priority, job.created_at, job.pk
+
+
+def ahead_of(job: "Job") -> models.Q:
+    """Match what `in_order` sorts before a job."""
+    older = models.Q(created_at__lt=job.created_at) | models.Q(created_at=job.created_at, pk__lt=job.pk)
+    return models.Q(priority__gt=job.priority) | (models.Q(priority=job.priority) & older)
 
 
 class JobQuerySet(models.QuerySet["Job"]):

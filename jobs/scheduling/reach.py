@@ -17,7 +17,7 @@ from django.db.models import Q, Sum
 
 from common.db import sql
 from jobs import clusters
-from jobs.models import Job, JobQuerySet, in_order
+from jobs.models import Job, JobQuerySet, in_order, turn
 from queues import admission
 from queues.admission import ASIDE, Code, Node, Policy, Reason
 from queues.admission.cohort import Tree
@@ -55,13 +55,13 @@ def held_by_users(queue: Queue) -> dict[int, int]:
 
 @dataclass(frozen=True)
 class Reach:
-    """The waiting jobs on which a pass decides. `limits`: of how many first ones of each queue that is so, by the queue's id.
+    """The waiting jobs on which a pass decides. `limits`: how many of the first jobs were read of each queue, by its id.
 
-    `go_on`: queues that have more, and may have room for them.
+    `go_on`: queues in which more wait behind these.
     """
 
     jobs: list[Job]
-    first: frozenset[int]  # of these the first ones of each queue, and those for which others were preempted
+    first: frozenset[int]  # ids of the first ones of each queue, and of those for which others were preempted
     limits: Mapping[int, int]
     go_on: frozenset[int]
 
@@ -75,7 +75,8 @@ def in_reach(
     shared: Sharing, used: Mapping[int, int], *, before: Reach | None = None, more: Collection[int] = ()
 ) -> Reach:
     """Return what a pass decides on. `used`: slots held, by queue; `more`: queues of which `before` was too little."""
-    tree, most = _tree(shared, used), _most(shared)
+    tree = _tree(shared, used)
+    most = _most(shared, tree)
     queues = [one for one in shared.queues if one.is_open]
     free = {queue.pk: max(0, tree.available(queue.name)) for queue in queues}
     limits = {pk: _size(FEW if shared.nodes else room + 1) for pk, room in free.items()}
@@ -85,12 +86,14 @@ def in_reach(
         if queue.policy == Policy.BEST_EFFORT and shared.nodes:
             limits[queue.pk] = HORIZON  # others may be preempted for one that is not the first
     passing = [one for one in queues if one.policy != Policy.STRICT and free[one.pk]]
-    first, go_on = _first_of(queues, limits, most)
+    beyond = _beyond_user_limits(queues)
+    first, go_on = _first_of(queues, limits, most, beyond)
     ids = _ids({one.pk: min(free[one.pk], most[one.pk]) for one in passing}, HORIZON)
-    ids |= _aside(queues, most)
-    claiming = (
-        Job.objects.waiting().filter(queue__in=list(free), wait_code=Code.PREEMPTING).exclude(wait_code=Code.BEHIND)
-    )
+    ids |= _aside(queues, most, beyond)
+    claiming = Job.objects.waiting().filter(queue__in=list(free), wait_code=Code.PREEMPTING)
+    claiming = claiming.exclude(
+        wait_code=Code.BEHIND
+    )  # says nothing new, but it is the condition of job_waiting_in_front
     first |= set(claiming.order_by().values_list("pk", flat=True))
     return Reach(_read(ids | first, shared), frozenset(first), limits, go_on)
 
@@ -100,13 +103,13 @@ def waiting(shared: Sharing, *, of: Queue | None = None) -> list[Job]:
 
     `of`: the queue that is asked about; of the others fewer are read then, the more there are.
     """
-    most, count = _most(shared), len(shared.queues)
+    passing, count = [one for one in shared.queues if one.policy != Policy.STRICT], len(shared.queues)
+    tree = _tree(shared, held(shared.queues) if passing else {})
+    most = _most(shared, tree)
     limits = {one.pk: HORIZON if of is None or one.pk == of.pk else max(4, HORIZON // count) for one in shared.queues}
-    ids = _first_of(shared.queues, limits, most)[0] | _aside(shared.queues, most)
-    passing = [one for one in shared.queues if one.policy != Policy.STRICT]
-    if passing:
-        tree = _tree(shared, held(shared.queues))
-        ids |= _ids({one.pk: min(most[one.pk], max(0, tree.available(one.name))) for one in passing}, HORIZON)
+    beyond = _beyond_user_limits(shared.queues)
+    ids = _first_of(shared.queues, limits, most, beyond)[0] | _aside(shared.queues, most, beyond)
+    ids |= _ids({one.pk: min(most[one.pk], max(0, tree.available(one.name))) for one in passing}, HORIZON)
     return _read(ids, shared)
 
 
@@ -118,10 +121,11 @@ def others(
 ) -> Iterator[Told]:
     """Yield why the jobs wait on which no pass decides yet, where something else is stored; at most MOST_STORED.
 
-    Of those that only move up nothing changes. `used`: slots held before the pass, by queue; `spent`: queues whose month is
+    A job that only moves up keeps the reason that it has. `used`: slots held before the pass, by queue; `spent`: queues whose month is
     spent, and until when.
     """
-    rows, most, left = Job.objects.waiting().exclude(pk__in=decided).order_by(), _most(shared), MOST_STORED
+    rows, left, tree = Job.objects.waiting().exclude(pk__in=decided).order_by(), MOST_STORED, _tree(shared, used)
+    most = _most(shared, tree)
     kinds: dict[Code | Policy, dict[int, Queue]] = defaultdict(dict)
     for queue in shared.queues:
         open_kind = Code.BUDGET_SPENT if queue.name in spent else Policy(queue.policy)
@@ -132,7 +136,6 @@ def others(
             code = kind if isinstance(kind, Code) else Code.BEHIND
             found = _of_code(theirs, code, queues, most if code is Code.BEHIND else {}, spent)
         else:
-            tree = _tree(shared, used)
             found = _of_sizes(theirs, queues, most, {pk: tree.available(one.name) for pk, one in queues.items()})
         for reason, jobs in found:
             yield reason, jobs[:left]
@@ -159,7 +162,7 @@ def _of_code(
 def _of_sizes(
     rows: JobQuerySet, queues: Mapping[int, Queue], most: Mapping[int, int], free: Mapping[int, int]
 ) -> Iterator[Told]:
-    """Yield those that wait for quota, where jobs may pass each other; those that others come before, if they would fit."""
+    """Yield jobs of queues in which jobs may pass each other: they wait for quota, or behind others if they would fit."""
     for queue, slots, code, words in list(rows.values_list("queue", "slots", "wait_code", "wait_reason").distinct()):
         one = queues[queue]
         code_of = Code.BEHIND if slots <= free[queue] else Code.WAITING_FOR_QUOTA
@@ -174,25 +177,28 @@ def _tree(shared: Sharing, used: Mapping[int, int]) -> Tree:
     return Tree(nodes, {one.name: used.get(one.pk, 0) for one in shared.queues})
 
 
-def _most(shared: Sharing) -> dict[int, int]:
-    """Return how large a job of each queue may be at most, by the queue's id."""
-    tree, room = _tree(shared, {}), clusters.room_of(shared.queues[0].cluster)
+def _most(shared: Sharing, tree: Tree) -> dict[int, int]:
+    """Return how large a job of each queue may be at most, whatever is used now, by the queue's id."""
+    room = clusters.room_of(shared.queues[0].cluster)
     found = {one.pk: tree.most(one.name) for one in shared.queues}
     return found if room is None else {pk: min(slots, room.slots) for pk, slots in found.items()}
 
 
 def _first_of(
-    queues: Iterable[Queue], limits: Mapping[int, int], most: Mapping[int, int]
+    queues: Iterable[Queue], limits: Mapping[int, int], most: Mapping[int, int], beyond: Mapping[int, Q]
 ) -> tuple[set[int], frozenset[int]]:
-    """Return the ids of at least so many of the first jobs of each queue, and the queues that may have more."""
+    """Return the ids of at least so many of the first jobs of each queue, and the queues that may have more.
+
+    `beyond`: the jobs of a queue that its limit for users keeps from starting.
+    """
     by_size: dict[int, dict[int, int]] = defaultdict(dict)
     found, go_on = set[int](), set[int]()
     for queue in queues:
-        if queue.slots_per_user is None:
+        if queue.pk not in beyond:
             by_size[_size(limits[queue.pk])][queue.pk] = most[queue.pk]
         else:
             mine = in_order(Job.objects.waiting().filter(queue=queue, slots__lte=most[queue.pk]))
-            found |= set(mine.exclude(_beyond_user_limit(queue)).values_list("pk", flat=True)[:HORIZON])
+            found |= set(mine.exclude(beyond[queue.pk]).values_list("pk", flat=True)[:HORIZON])
     for size, bounds in by_size.items():
         rows = _rows(bounds, size)
         found |= {job for _, job in rows}
@@ -205,25 +211,24 @@ def _size(count: int) -> int:
     return min(HORIZON, next((size for size in SIZES if count <= size), HORIZON))
 
 
-def _aside(queues: Iterable[Queue], most: Mapping[int, int]) -> set[int]:
+def _aside(queues: Iterable[Queue], most: Mapping[int, int], beyond: Mapping[int, Q]) -> set[int]:
     """Return the ids of jobs that hold up nobody: they are too large for their queue, or beyond what their user may hold."""
     found = _ids({one.pk: most[one.pk] for one in queues}, HORIZON, are_larger=True)
-    for queue in queues:
-        if queue.slots_per_user is not None:
-            theirs = in_order(Job.objects.waiting().filter(_beyond_user_limit(queue), queue=queue))
-            found |= set(theirs.values_list("pk", flat=True)[:HORIZON])
+    for queue, limited in beyond.items():
+        theirs = in_order(Job.objects.waiting().filter(limited, queue=queue))
+        found |= set(theirs.values_list("pk", flat=True)[:HORIZON])
     return found
 
 
-def _beyond_user_limit(queue: Queue) -> Q:
-    """Match jobs that cannot start since their user may not hold more."""
-    limit = queue.slots_per_user
-    if limit is None:
-        return Q(pk__in=[])
-    beyond = Q(slots__gt=limit)
-    for user, slots in held_by_users(queue).items():
-        beyond |= Q(user=user, slots__gt=max(0, limit - slots))
-    return beyond
+def _beyond_user_limits(queues: Iterable[Queue]) -> dict[int, Q]:
+    """Return what matches jobs that cannot start since their user may not hold more, by the id of a queue with such a limit."""
+    found = dict[int, Q]()
+    for queue in queues:
+        if (limit := queue.slots_per_user) is not None:
+            found[queue.pk] = Q(slots__gt=limit)
+            for user, slots in held_by_users(queue).items():
+                found[queue.pk] |= Q(user=user, slots__gt=max(0, limit - slots))
+    return found
 
 
 def _ids(bounds: Mapping[int, int], limit: int, *, are_larger: bool = False) -> set[int]:
@@ -250,4 +255,4 @@ def _read(ids: Collection[int], shared: Sharing) -> list[Job]:
     """Return these jobs by the order of their queues, and in each as they are admitted."""
     place = {queue.pk: at for at, queue in enumerate(shared.queues)}
     jobs = Job.objects.waiting().filter(pk__in=ids).order_by().only(*_NEEDED)
-    return sorted(jobs, key=lambda job: (place[job.queue_id], -job.priority, job.created_at, job.pk))
+    return sorted(jobs, key=lambda job: (place[job.queue_id], turn(job)))

@@ -23,7 +23,7 @@ from .snapshot import Snapshot
 
 
 def schedule() -> int:
-    """Admit what fits, in every queue with waiting jobs, and stop the jobs of those that drain. Return how many were admitted."""
+    """Admit the jobs that fit in every queue, and stop those of queues that drain. Return how many were admitted."""
     for draining in Queue.objects.filter(is_open=False, drains=True):
         _drain(draining)
     queues = Queue.objects.filter(Exists(Job.objects.waiting().filter(queue=OuterRef("pk"))))
@@ -51,7 +51,9 @@ def _schedule(queue_id: int, *, is_shared: bool) -> tuple[int, set[int]]:
         rows = Queue.objects.select_related("team", "flavor").select_for_update(no_key=True, of=("self",))
         locked = {row.pk: row for row in rows.filter(pk__in=ids).order_by("pk")}
         shared = trees.sharing(locked[queue_id], rows=locked.values())
-        if not trees.ids(locked[queue_id]) <= ids:  # read after what is used: whoever came until then is seen
+        if (
+            not trees.ids(locked[queue_id]) <= ids
+        ):  # asked after `shared` was read, so that nobody who joined before is missed
             doorbell.poke("jobs.schedule")
             return 0, {queue_id}
         used = reach.held(shared.queues)

@@ -6,12 +6,11 @@ These are the scheduler's own decisions, once as things are and once as they wou
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from django.db.models import Q
 from django.utils import timezone
 
 from common.text import listed
 from jobs.core.lifecycle import Phase
-from jobs.models import Job
+from jobs.models import Job, ahead_of, in_order, turn
 from queues import admission
 from queues.admission.cohort import Tree
 from queues.models import TeamQuota
@@ -73,7 +72,9 @@ def of_priority(job: Job, priority: int) -> PriorityEffect:
     if is_waiting:
         place, old = _place(job, after, changed), _place(job, before, seen)
         if old is not None and old > reach.HORIZON:
-            old = in_order_before(job) + 1  # it was not read with the others
+            old = (
+                Job.objects.waiting().filter(ahead_of(job), queue=job.queue).count() + 1
+            )  # it was not read with the others
         if place and place <= reach.HORIZON and old != place:
             sentences.insert(
                 0, f"It is number {place} in queue {job.queue.name} then" + (f", and {old} now." if old else ".")
@@ -82,23 +83,14 @@ def of_priority(job: Job, priority: int) -> PriorityEffect:
     return PriorityEffect(sentences or ["Nothing changes at once."], waits if waits and waits.reason else None)
 
 
-def in_order_before(job: Job) -> int:
-    """Return how many waiting jobs of its queue come before a job."""
-    older = Q(priority=job.priority, created_at__lt=job.created_at) | Q(
-        priority=job.priority, created_at=job.created_at, pk__lt=job.pk
-    )
-    return Job.objects.waiting().filter(Q(priority__gt=job.priority) | older, queue=job.queue).count()
-
-
 def priority_to_be_first(job: Job) -> int:
     """Return the least priority with which a waiting job comes first in its queue; its own if it does, or does not wait."""
     if job.phase != Phase.QUEUED:
         return job.priority
-    others = Job.objects.waiting().filter(queue=job.queue).exclude(pk=job.pk)
-    first = others.order_by("-priority", "created_at", "id").first()
-    if first is None or (-job.priority, job.created_at, job.pk) < (-first.priority, first.created_at, first.pk):
+    first = in_order(Job.objects.waiting().filter(queue=job.queue).exclude(pk=job.pk)).first()
+    if first is None or turn(job) < turn(first):
         return job.priority
-    wanted = first.priority + (first.created_at < job.created_at)
+    wanted = first.priority + (turn(first)[1:] < turn(job)[1:])
     highest = job.queue.highest_priority
     return min(wanted, PRIORITIES[1] if highest is None else highest)
 

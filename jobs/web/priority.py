@@ -1,7 +1,5 @@
 """/jobs/ID/priority: another priority for a job that has not ended, with what that does to it and to others."""
 
-from typing import Any
-
 from django import forms
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
@@ -60,8 +58,13 @@ def _change(request: HtmxRequest, job: Job) -> HttpResponse:
 def _page(request: HtmxRequest, job: Job, form: PriorityForm, *, status: int = 200) -> HttpResponse:
     if job.is_finished:
         raise PermissionDenied(f"Job {job.name} has ended, and its priority with it.")
-    back = "queue" if "queue" in (request.GET.get("back"), request.POST.get("back")) else "job"
-    context = {"job": job, "form": form, "back": back, "back_url": _back(request, job), **_effect(job, form)}
+    context = {
+        "job": job,
+        "form": form,
+        "back": _came_from(request),
+        "back_url": _back(request, job),
+        **_effect(job, form),
+    }
     return answer(request, template="jobs/priority.html", context=context, status=status)
 
 
@@ -72,6 +75,9 @@ def _effect(job: Job, form: PriorityForm) -> Context:
     return {"effect": what_if.of_priority(job, form.cleaned_data["priority"])}
 
 
-def _back(request: HtmxRequest, job: Job) -> Any:
-    is_queue = "queue" in (request.GET.get("back"), request.POST.get("back"))
-    return reverse("queue-edit", args=[job.queue.name]) if is_queue else reverse("job", args=[job.pk])
+def _came_from(request: HtmxRequest) -> str:
+    return "queue" if "queue" in (request.GET.get("back"), request.POST.get("back")) else "job"
+
+
+def _back(request: HtmxRequest, job: Job) -> str:
+    return reverse("queue-edit", args=[job.queue.name]) if _came_from(request) == "queue" else job.get_absolute_url()

@@ -17,7 +17,7 @@ from common.errors import Conflict, InvalidInput, NotAllowed, Problem
 from common.http.forms import ServiceForm
 from jobs.scheduling import what_if
 from jobs.scheduling.usage import consequences, with_use
-from queues import requests
+from queues import cohorts, requests
 from queues.models import Flavor, Queue, QuotaRequest, TeamQuota
 from queues.readable import readable_queues
 
@@ -140,10 +140,8 @@ def _effects(row: QuotaRequest) -> list[str]:
     before = (
         TeamQuota.objects.filter(team=row.team, flavor=row.flavor).select_related("team", "flavor", "cohort").first()
     )
-    after = TeamQuota(team=row.team, flavor=row.flavor, nominal=row.wanted)
-    if before is not None:
-        for name in ("cohort", "borrowing_limit", "lending_limit", "weight"):
-            setattr(after, name, getattr(before, name))
+    kept = {} if before is None else {name: getattr(before, name) for name in cohorts.FIELDS}
+    after = TeamQuota(team=row.team, flavor=row.flavor, **{**kept, "nominal": row.wanted})
     return what_if.of_quota(after, before)
 
 
@@ -160,10 +158,9 @@ def _about(request: HtmxRequest, form: AskForm) -> Context:
     if (queue := found.get("queue")) is not None:
         return {"asks": f"queue {queue.name}", "has": queue.nominal, "unit": queue.get_resource_display()}
     flavor = Flavor.objects.filter(name=found["flavor"]).first()
-    quota = TeamQuota.objects.filter(team=found["team"], flavor=flavor).first() if flavor else None
     unit = flavor.get_resource_display() if flavor else ""
     words = f"flavor {found['flavor']} for team {found['team'].name}"
-    return {"asks": words, "has": quota.nominal if quota else 0, "unit": unit}
+    return {"asks": words, "has": requests.in_hand(None, found["team"], flavor), "unit": unit}
 
 
 def _subject(request: HtmxRequest, asked: dict[str, Any]) -> dict[str, Any]:

@@ -76,16 +76,11 @@ class Quotas(Session):
     ) -> QuotaRequest:
         """Decide about a request: `verdict` is grant or decline. Raises Conflict if somebody has."""
         body = given(verdict=verdict, slots=slots, answer=answer or None)
-        missing = f"no request {number} that you may see: `muster requests list` lists them"
-        path = place("quota-requests", str(number))
-        return await self._send(Call("POST", path, QuotaRequest.parse, json=body, missing=missing))
+        return await self._send(_of_request("POST", number, json=body))
 
     async def withdraw_quota(self, number: int) -> QuotaRequest:
         """Take back what you asked for. Raises Conflict if it was decided."""
-        missing = f"no request {number} that you may see: `muster requests list` lists them"
-        return await self._send(
-            Call("DELETE", place("quota-requests", str(number)), QuotaRequest.parse, missing=missing)
-        )
+        return await self._send(_of_request("DELETE", number))
 
     async def usage(
         self,
@@ -104,3 +99,9 @@ class Quotas(Session):
         return await self._whole(
             page("/usage", parse=Usage.parse, by=by, team=team, since=since, until=until, step=step)
         )
+
+
+def _of_request(method: str, number: int, *, json: Mapping[str, Any] | None = None) -> Call[QuotaRequest]:
+    missing = f"no request {number} that you may see: `muster requests list` lists them"
+    path = place("quota-requests", str(number))
+    return Call(method, path, QuotaRequest.parse, json=json, missing=missing)
