@@ -17,6 +17,7 @@ from common.signals.hints import HEARTBEAT, SYNC, Hub, Listener
 from controlplane import live
 
 STREAMS = 200
+POOL = 8  # connections of a web process at most, MUSTER_DB_POOL
 SOMEBODY = Access(1, None, session="x")
 
 
@@ -169,8 +170,6 @@ async def _open_many(site, cookies, others_cookies):
         httpx.AsyncClient(cookies=cookies, **asking) as client,
         httpx.AsyncClient(cookies=others_cookies, **asking) as other,
     ):
-        # As many concurrent requests as opening the streams makes, so that the pool has reached its full size.
-        await asyncio.gather(*(client.get("/jobs") for _ in range(STREAMS)))
         before = await asyncio.to_thread(sessions)
         opened = [asyncio.Event() for _ in range(STREAMS)]
         clients = (client, other) * (STREAMS // 2)
@@ -180,7 +179,8 @@ async def _open_many(site, cookies, others_cookies):
         began = time.monotonic()
         assert (await client.get("/login")).status_code == 302
         print(f"/login with {STREAMS} open streams: {time.monotonic() - began:.3f} s")
-        assert await asyncio.to_thread(sessions) <= before
+        # The pool may have grown meanwhile, and adds a connection some time after it was wanted: what streams hold would be 200.
+        assert await asyncio.to_thread(sessions) <= before + POOL
         assert process.num_threads() < 40
         for stream in streams:
             stream.cancel()
