@@ -327,11 +327,16 @@ def test_the_order_in_which_things_are_read_does_not_matter(world, random):
 def test_what_fits_starts_but_for_what_is_kept_for_those_with_a_right_to_it(world):
     world.policy = BEST_EFFORT
     decisions, tree, asked = world.decide(), world.tree(), {one.job: one for one in world.pending}
+    waits, rightful = list[Pending](), list[Pending]()
     for one in decisions:
+        job = asked[one.job]
         if isinstance(one, Admit):
-            tree.use(asked[one.job].queue, asked[one.job].amount)
-    waits = [asked[one.job] for one in decisions if isinstance(one, Wait)]
-    rightful = [one for one in waits if preempt.is_entitled(one, tree) or asked_for(one, decisions)]
+            tree.use(job.queue, job.amount)
+            continue
+        waits.append(job)
+        # When it was considered: a job of its own queue that passes it may take its right away.
+        if preempt.is_entitled(job, tree) or asked_for(job, decisions):
+            rightful.append(job)
     for one in waits:
         others = [head for head in rightful if head.job != one.job]
         assert one.amount > tree.available(one.queue) or others, "it fits, and nothing is kept for anybody else"
