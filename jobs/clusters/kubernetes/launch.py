@@ -5,7 +5,8 @@ One process may begin it and another one finish it: every name is known before a
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -222,6 +223,10 @@ class AttemptLauncher:
             self.created(answer.thing)
             return
         if not answer.is_there_already:
+            if answer.is_over_quota and (lacks := answer.beyond_quota(_wanted(plan, self.site))):
+                raise Refused(
+                    f"the quota of its namespace is too small for the attempt: it needs {lacks}: {answer.words}"
+                )
             need_created(answer, f"pod {name}")
         body = need(await self._read("pods", name), f"pod {name}")
         found = owner_uid(body.get("metadata"), labels.ReplicaLabels(plan.run, plan.attempt, *place))
@@ -265,3 +270,15 @@ class AttemptLauncher:
 
 def _pod_name(plan: Plan, place: tuple[str, int]) -> str:
     return labels.pod(plan.run, plan.attempt, *place, plan.incarnation(*place))
+
+
+def _wanted(plan: Plan, site: Site) -> Mapping[str, int]:
+    """Return what the replicas that must run at once ask for, by the names under which quotas count it."""
+    found = Counter[str]()
+    for role in plan.roles:
+        count = role.least or role.replicas
+        found["pods"] += count
+        found["count/pods"] += count
+        for name, amount in manifests.devices_of(plan.resource, role, site).items():
+            found[f"requests.{name}"] += count * int(amount)
+    return found

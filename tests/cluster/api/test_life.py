@@ -194,10 +194,11 @@ def test_a_job_waits_while_others_use_up_the_quota_of_its_namespace(life, place)
     assert (job.phase, job.failures, job.attempt) == (Phase.RUNNING, 0, 1)
 
 
-def test_a_refusal_of_the_cluster_fails_the_job_with_its_message(life, place):
-    quota_of_pods(place, 0)
-    job = life.submit()
-    assert job.phase in (Phase.STOPPING, Phase.FAILED)
+@pytest.mark.parametrize("count", [0, 1], ids=["of one pod", "of both pods together"])
+def test_a_refusal_of_the_cluster_fails_the_job_with_its_message(life, place, count):
+    """A quota that is too small for the attempt is one: waiting would help nobody."""
+    quota_of_pods(place, count)
+    job = life.until(life.submit_only(), Phase.STOPPING, Phase.FAILED)
     life.until(job, Phase.FAILED)
     assert "exceeded quota: few" in job.message
     assert place.pods() == {}

@@ -71,6 +71,13 @@ class ApiAnswer:
         limited = {name: int(count) for name, count in _AMOUNT.findall(found["limited"])}
         return all(int(count) <= limited.get(name, int(count)) for name, count in _AMOUNT.findall(found["requested"]))
 
+    def beyond_quota(self, wanted: Mapping[str, int]) -> str:
+        """Return what of these amounts the quota that was exceeded never has, in words; empty where it may one day."""
+        found = _QUOTA.search(self.words) if self.status == 403 else None
+        limited = {name: int(count) for name, count in _AMOUNT.findall(found["limited"])} if found else {}
+        lacks = [(name, limit) for name, limit in limited.items() if wanted.get(name, 0) > limit]
+        return " and ".join(f"{wanted[name]} {name}, of which it allows {limit} in all" for name, limit in lacks)
+
     @property
     def is_crowded(self) -> bool:
         """Whether the server asks for fewer concurrent requests."""

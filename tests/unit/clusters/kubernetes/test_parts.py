@@ -55,6 +55,17 @@ def test_a_quota_that_others_use_up_is_waited_for(case, requested, limited, erro
         need_created(answered(403, {"message": "failed quota: few: must specify limits.cpu"}), "pod x")
 
 
+def test_a_quota_says_what_it_never_has():
+    answer = answered(
+        403, {"message": QUOTA.format("pods=1,requests.nvidia.com/gpu=8", "pods=9,requests.nvidia.com/gpu=16")}
+    )
+    assert answer.beyond_quota({"pods": 2, "requests.nvidia.com/gpu": 16}) == ""
+    said = "32 requests.nvidia.com/gpu, of which it allows 16 in all"
+    assert answer.beyond_quota({"pods": 4, "requests.nvidia.com/gpu": 32}) == said
+    assert answer.beyond_quota({"pods": 10, "requests.nvidia.com/gpu": 32}).startswith("10 pods, of which it allows 9")
+    assert answered(403, {"message": "cannot create"}).beyond_quota({"pods": 10}) == ""
+
+
 @pytest.mark.parametrize("status", [401, 403, 404, 410, 429, 500])
 def test_a_failed_read_is_always_retryable(status):
     with pytest.raises(Unreachable, match="said"):
