@@ -28,6 +28,8 @@ NAMES = (
     "services.intend",
     "services.webhook",
     "scheduler.queue",
+    "recent_use.note",
+    "idle.note",
     "store.take",
     "store.record",
     "store.applied",

@@ -281,6 +281,8 @@ CELERY_BEAT_SCHEDULE = {
     "keep": {"task": "jobs.keep", "schedule": 60.0, "options": {"expires": 60}},
     "check_clusters": {"task": "jobs.check_clusters", "schedule": 30.0, "options": {"expires": 30}},
     "topology": {"task": "jobs.note_topology", "schedule": 60.0, "options": {"expires": 60}},
+    "idle": {"task": "jobs.note_idle_gpus", "schedule": 60.0, "options": {"expires": 60}},
+    "recent_use": {"task": "jobs.note_recent_use", "schedule": 300.0, "options": {"expires": 300}},
     "nodes": {"task": "jobs.note_nodes", "schedule": 60.0, "options": {"expires": 60}},
     "strays": {"task": "jobs.strays", "schedule": 60.0, "options": {"expires": 60}},
     "pack": {"task": "jobs.pack_logs", "schedule": 60.0, "options": {"expires": 60}},
@@ -331,6 +333,8 @@ if MUSTER_NODE_NAMES not in ("all", "admins"):
     raise ImproperlyConfigured(
         f"MUSTER_NODE_NAMES is {MUSTER_NODE_NAMES[:40]}; it must be all (everybody who sees a cluster) or admins (platform administrators)"
     )
+# Hours after which what a team borrowed counts half as much; 0: only what it borrows now counts.
+MUSTER_FAIR_SHARE_HALF_LIFE = _number("MUSTER_FAIR_SHARE_HALF_LIFE", 168)
 MUSTER_SECOND_FACTOR = os.environ.get("MUSTER_SECOND_FACTOR", "optional")
 if MUSTER_SECOND_FACTOR not in ("off", "optional", "admins", "all"):
     raise ImproperlyConfigured(

@@ -18,10 +18,12 @@ from queues.models import QueueVersion
 from .analysis import rollups
 from .control import (
     cluster_checks,
+    idle_gpus,
     job_secrets,
     keeping,
     node_rows,
     orphans,
+    recent_use,
     sweeper,
     template_check,
     topology,
@@ -75,6 +77,16 @@ def note_topology() -> None:
 @shared_task(name="jobs.note_nodes")
 def note_nodes() -> None:
     node_rows.write_all()
+
+
+@shared_task(name="jobs.note_idle_gpus")
+def note_idle_gpus() -> None:
+    idle_gpus.note(now=timezone.now())
+
+
+@shared_task(name="jobs.note_recent_use")
+def note_recent_use() -> None:
+    recent_use.note(now=timezone.now())
 
 
 @shared_task(name="jobs.schedule")

@@ -138,6 +138,17 @@ class QueueVersion(models.Model):
     queue = models.ForeignKey(Queue, models.CASCADE, related_name="versions")
     number = models.PositiveIntegerField()
     content = models.JSONField(help_text="defaults, template and gpus_per_node of the queue")
+class RecentUse(models.Model):
+    """What the jobs of a queue that shares quota held lately (jobs/control/recent_use.py)."""
+
+    queue = models.OneToOneField(Queue, models.CASCADE, primary_key=True, related_name="+")
+    slots = models.FloatField(help_text="that its jobs held on average; later moments count more")
+    noted_at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return f"{self.slots:.1f} of {self.queue_id}"
+
+
     digest = models.CharField(max_length=64, help_text="sha256 of the content")
     created_at = models.DateTimeField(default=timezone.now, editable=False)
     created_by = models.ForeignKey(User, models.SET_NULL, null=True, related_name="+")

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from .admission import Node
 from .admission.cohort import Tree
-from .models import Cohort, Queue, TeamQuota
+from .models import Cohort, Queue, RecentUse, TeamQuota
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,7 @@ def of_flavor(flavor: int, *, instead: TeamQuota | None = None, rows: Iterable[Q
     if rows is None:
         rows = Queue.objects.filter(flavor=flavor, team__in=quotas).select_related("team", "flavor")
     every = sorted((one for one in rows if one.flavor_id == flavor), key=lambda one: one.pk)
+    recent = dict(RecentUse.objects.filter(queue__flavor=flavor).order_by().values_list("queue", "slots"))
     found = Cohort.objects.values_list("pk", "parent_id", "name")
     parents, names = {pk: parent for pk, parent, _ in found}, {pk: name for pk, _, name in found}
     roots: dict[tuple[str, int], dict[int, TeamQuota]] = {}
@@ -58,7 +59,8 @@ def of_flavor(flavor: int, *, instead: TeamQuota | None = None, rows: Iterable[Q
     shared = []
     for teams in roots.values():
         queues = tuple(one for one in every if one.team_id in teams)
-        nodes = (*_cohorts(teams.values(), parents, names), *_teams(teams, queues, names), *map(_leaf, queues))
+        leaves = (_leaf(one, recent.get(one.pk, 0.0)) for one in queues)
+        nodes = (*_cohorts(teams.values(), parents, names), *_teams(teams, queues, names), *leaves)
         shared.append(Sharing(queues, nodes))
     return shared
 
@@ -100,8 +102,8 @@ def _teams(teams: Mapping[int, TeamQuota], queues: Iterable[Queue], names: Mappi
         yield Node(team_node(one.team.name), parent, own, one.borrowing_limit, one.lending_limit, one.weight)
 
 
-def _leaf(queue: Queue) -> Node:
-    return Node(queue.name, team_node(queue.team.name), queue.nominal, queue.borrowing_limit)
+def _leaf(queue: Queue, recent: float) -> Node:
+    return Node(queue.name, team_node(queue.team.name), queue.nominal, queue.borrowing_limit, recent=recent)
 
 
 def most(queue: Queue) -> int:

@@ -28,6 +28,7 @@ class UsageSerializer(serializers.Serializer[Any]):
     )
     lost = serializers.FloatField(help_text="of these, what failed attempts did after their last checkpoint")
     starting = serializers.FloatField(help_text="of these, until all replicas ran")
+    idle = serializers.FloatField(help_text="of these, of GPUs that were idle for more than five minutes, at least")
 
 
 class UsageView(APIView):

@@ -30,6 +30,10 @@ class Attempt(models.Model):
     )
     reason = models.CharField(max_length=16, choices=REASONS, blank=True, help_text="why it was stopped")
     message = models.TextField(blank=True, help_text="of its last step")
+    idle_seconds = models.FloatField(
+        default=0.0, db_default=0.0, help_text="of all its GPUs together, for as long as they were idle at least"
+    )
+    idle_noted_at = models.DateTimeField(null=True, help_text="until when idle GPUs were added to that")
 
     class Meta:
         ordering = ["number"]

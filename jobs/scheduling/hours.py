@@ -20,7 +20,7 @@ _HOURS = sql.load("jobs/sql/slot_hours.sql")
 @dataclass(frozen=True)
 class Used:
     """In hours times slots. `lost`: of failed attempts, what came after their last checkpoint; `starting`: of the others,
-    until all their replicas ran. `queue`, `user` and `job` are ids, and None where the sum is over them."""
+    until all their replicas ran; `idle`: of GPUs without use for five minutes, at least. `queue`, `user` and `job` are ids, and None where the sum is over them."""
 
     begins: datetime
     resource: str
@@ -32,6 +32,7 @@ class Used:
     hours: float
     lost: float
     starting: float
+    idle: float
 
 
 def used(

@@ -45,6 +45,7 @@ class Row:
     hours: float
     lost: float
     starting: float
+    idle: float
 
 
 def read(given: Mapping[str, str], *, now: datetime) -> Ask:
@@ -115,7 +116,8 @@ def _named(one: hours.Used, teams: Mapping[int, str], queues: Mapping[int, Queue
     queue = queues[one.queue].name if one.queue is not None else ""
     user = users.get(one.user, "") if one.user is not None else ""
     return Row(
-        one.begins, one.resource, teams.get(one.team, ""), queue, user, one.job, one.name, one.hours, one.lost, one.starting
+        one.begins, one.resource, teams.get(one.team, ""), queue, user, one.job, one.name, one.hours, one.lost, one.starting,
+        one.idle,
     )  # fmt: skip
 
 

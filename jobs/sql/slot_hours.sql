@@ -1,5 +1,6 @@
 -- Sums what jobs held of their queues' quota: hours times slots, by period, resource and team, queue, user or job, from the launch of
--- each attempt to its end. `lost`: of failed attempts, what came after their last checkpoint; `starting`: of the others, until they ran.
+-- each attempt to its end. `lost`: of failed attempts, what came after their last checkpoint; `starting`: of the others, until they ran;
+-- `idle`: for how long GPUs were idle, spread evenly over the attempt.
 -- Of removed jobs only the sum is known, which is taken for the time just before their end; nothing of it is lost.
 -- Run by jobs/scheduling/hours.py (used), for pages, the API and budgets.
 -- Cost: the attempts of these queues that lasted within the time, once for each period.
@@ -21,7 +22,8 @@ WITH held AS (
         ) ELSE COALESCE(attempt.ended_at, job.finished_at, %(now)s) END AS lost_from,
         CASE WHEN attempt.reason IN ('failed', 'retry', 'start_timeout') THEN attempt.launched_at
             ELSE COALESCE(attempt.running_at, attempt.ended_at, job.finished_at, %(now)s)
-        END AS ran_from
+        END AS ran_from,
+        attempt.idle_seconds
     FROM jobs_attempt AS attempt
     JOIN jobs_job AS job ON job.id = attempt.job_id
     WHERE job.queue_id = ANY(%(queues)s)
@@ -29,7 +31,7 @@ WITH held AS (
         AND (attempt.ended_at > %(since)s OR (attempt.ended_at IS NULL AND attempt.number = job.attempt))
     UNION ALL
     SELECT id, name, team_id, queue_id, user_id, slots,
-        finished_at - held_seconds * interval '1 second', finished_at, finished_at, finished_at - held_seconds * interval '1 second'
+        finished_at - held_seconds * interval '1 second', finished_at, finished_at, finished_at - held_seconds * interval '1 second', 0
     FROM jobs_removedjob
     WHERE queue_id = ANY(%(queues)s) AND finished_at > %(since)s
         AND finished_at - held_seconds * interval '1 second' < %(until)s
@@ -46,7 +48,9 @@ SELECT begins, queue.resource, held.team_id,
     CASE WHEN %(by)s = 'job' THEN held.name ELSE '' END AS of_name,
     sum(slots * extract(epoch FROM LEAST(ended, ends) - GREATEST(began, begins))) / 3600 AS hours,
     sum(slots * GREATEST(0, extract(epoch FROM LEAST(ended, ends) - GREATEST(lost_from, begins)))) / 3600 AS lost,
-    sum(slots * GREATEST(0, extract(epoch FROM LEAST(ran_from, ends) - GREATEST(began, begins)))) / 3600 AS starting
+    sum(slots * GREATEST(0, extract(epoch FROM LEAST(ran_from, ends) - GREATEST(began, begins)))) / 3600 AS starting,
+    sum(COALESCE(idle_seconds * extract(epoch FROM LEAST(ended, ends) - GREATEST(began, begins)) / NULLIF(extract(epoch FROM ended - began), 0), 0))
+        / 3600 AS idle
 FROM periods
 JOIN held ON began < ends AND ended > begins
 JOIN queues_queue AS queue ON queue.id = queue_id

@@ -73,6 +73,10 @@ class Usage:
         return sum(one.starting for one in self.rows)
 
     @property
+    def idle(self) -> float:
+        return sum(one.idle for one in self.rows)
+
+    @property
     def shown(self) -> list[tuple[Row, float]]:
         """The first rows, each with its part of the sum in percent."""
         whole = self.hours or 1.0

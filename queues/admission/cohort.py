@@ -14,7 +14,7 @@ class Node:
     """Quota of a queue, a team or a cohort, beside what its children have.
 
     `borrowing_limit`: how much beyond that it may use; `lending_limit`: how much of what it does not use others may.
-    None: no limit. A share of what is lent is counted per `weight`.
+    None: no limit. A share of what is lent is counted per `weight`. `recent`: how much a leaf held lately, on average.
     """
 
     name: str
@@ -23,6 +23,7 @@ class Node:
     borrowing_limit: int | None = None
     lending_limit: int | None = None
     weight: float = 1.0
+    recent: float = 0.0
 
 
 class Tree:
@@ -34,6 +35,10 @@ class Tree:
         self._paths: dict[str, list[str]] = {}
         self._most: dict[str, int] = {}
         self.total, self.kept = self._totals()
+        self._recent = dict.fromkeys(self.nodes, 0.0)
+        for node in self.nodes.values():
+            for name in self.path(node.name) if node.recent else ():
+                self._recent[name] += node.recent
         self.used = dict.fromkeys(self.nodes, 0)
         for leaf, amount in used.items():
             self.use(leaf, amount)
@@ -70,9 +75,15 @@ class Tree:
         return self._paths[leaf]
 
     def share(self, leaf: str) -> tuple[float, ...]:
-        """Return what each node above a leaf, and itself, borrows per weight, from below the root down: less comes first."""
-        below = reversed(self.path(leaf)[:-1])
-        return tuple(max(0, self.used[name] - self.total[name]) / self.nodes[name].weight for name in below)
+        """Return what each node above a leaf, and itself, borrows per weight, from below the root down: less comes first.
+
+        What it borrowed lately counts as what it borrows now does.
+        """
+        return tuple(self._borrowed(name) / self.nodes[name].weight for name in reversed(self.path(leaf)[:-1]))
+
+    def _borrowed(self, name: str) -> float:
+        total = self.total[name]
+        return max(0, self.used[name] - total) + max(0.0, self._recent[name] - total)
 
     def lent(self, leaf: str) -> int:
         """Return how much others use of what a leaf, or a node above it, does not use of its own."""

@@ -35,7 +35,19 @@ def usage(*, by: str, team: str | None, since: str | None, until: str | None, is
     output.items(
         found,
         ident=lambda one: one.job or one.user or one.queue or one.team,
-        headers=("DAY" if is_daily else "", "TEAM", "QUEUE", "USER", "JOB", "NAME", "OF", "HOURS", "LOST", "STARTING"),
+        headers=(
+            "DAY" if is_daily else "",
+            "TEAM",
+            "QUEUE",
+            "USER",
+            "JOB",
+            "NAME",
+            "OF",
+            "HOURS",
+            "LOST",
+            "STARTING",
+            "IDLE",
+        ),
         row=lambda one: _row(one, is_daily=is_daily),
         empty="No job held anything in this time.",
         is_sparse=True,
@@ -44,5 +56,6 @@ def usage(*, by: str, team: str | None, since: str | None, until: str | None, is
 
 def _row(one: Usage, *, is_daily: bool) -> tuple[object, ...]:
     day = one.begins.strftime("%Y-%m-%d") if is_daily and one.begins else ""
-    sums = (f"{one.hours:.1f}", f"{one.lost:.1f}" if one.lost else "", f"{one.starting:.1f}" if one.starting else "")
+    parts = (f"{part:.1f}" if part else "" for part in (one.lost, one.starting, one.idle))
+    sums = (f"{one.hours:.1f}", *parts)
     return (day, one.team, one.queue, one.user, one.job or "", one.name, one.resource, *sums)

@@ -73,7 +73,8 @@ class QuotaRequest(Model):
 class Usage(Model):
     """What was used in a time, in hours times slots. Fields over which it is a sum are empty.
 
-    `lost`: what failed attempts did after their last checkpoint; `starting`: until all replicas ran.
+    `lost`: what failed attempts did after their last checkpoint; `starting`: until all replicas ran; `idle`: of GPUs
+    without use.
     """
 
     team: str
@@ -87,3 +88,4 @@ class Usage(Model):
     lost: float = 0.0
     starting: float = 0.0
     raw: Json = unchanged()
+    idle: float = 0.0

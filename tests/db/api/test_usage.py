@@ -89,7 +89,7 @@ def test_the_page_shows_bars_sums_and_links_to_the_same_as_csv(used, as_, people
 
 
 def row(name: str, hours: float, day: datetime = DAY) -> Row:
-    return Row(day, "gpu", "nlp", "", name, None, "", hours, 0.0, 0.0)
+    return Row(day, "gpu", "nlp", "", name, None, "", hours, 0.0, 0.0, 0.0)
 
 
 def test_a_formula_in_a_name_is_text_in_a_spreadsheet():

@@ -193,7 +193,16 @@ def test_hours_are_summed_by_day_and_user_and_say_what_was_lost(lab, people):
     hour = timedelta(hours=1)
     job = lab.submit()  # 4 slots
     # over midnight: 2 h of the first day, 1 h of the second; it ran after half an hour
-    attempt(lab, 1, job, day + 22 * hour, day + 25 * hour, running_at=day + 22.5 * hour, reason="preempted")
+    attempt(
+        lab,
+        1,
+        job,
+        day + 22 * hour,
+        day + 25 * hour,
+        running_at=day + 22.5 * hour,
+        reason="preempted",
+        idle_seconds=3 * 3600,
+    )
     # failed after 3 h, the last checkpoint after 2 h
     attempt(lab, 2, job, day + 30 * hour, day + 33 * hour, reason="retry")
     Checkpoint.objects.create(job=job, name="a", written_at=day + 32 * hour, seen_at=now, attempt=2)
@@ -211,7 +220,8 @@ def test_hours_are_summed_by_day_and_user_and_say_what_was_lost(lab, people):
         (day, mine, 8, 0, 2), (day, theirs, 1, 0, 0), (day + 24 * hour, mine, 4 + 12, 4, 0), (day + 48 * hour, mine, 4, 0, 0),
     ]  # fmt: skip
     (whole,) = hours.used([lab.queue.pk], by="queue", **span)
-    assert (whole.hours, whole.lost, whole.starting) == (29, 4, 2)
+    assert (whole.hours, whole.lost, whole.starting, whole.idle) == (29, 4, 2, 3)
+    assert [one.idle for one in found] == [2, 0, 1, 0], "spread evenly over the attempt"
     (one, gone) = sorted(hours.used([lab.queue.pk], by="job", **span), key=lambda one: -one.hours)
     assert (one.name, one.hours, gone.name, gone.hours) == (job.name, 28, "gone", 1)
     assert hours.used([lab.queue.pk], by="team", since=now, until=now, now=now) == []

@@ -236,7 +236,7 @@ def member(username: str, role: str) -> dict[str, Any]:
 def usage_row() -> dict[str, Any]:
     return {
         "begins": "2026-03-01T00:00:00Z", "resource": "gpu", "team": "vision", "queue": "", "user": "ada", "job": None,
-        "name": "", "hours": 12.34, "lost": 2.0, "starting": 0.0,
+        "name": "", "hours": 12.34, "lost": 2.0, "starting": 0.0, "idle": 1.5,
     }  # fmt: skip
 
 

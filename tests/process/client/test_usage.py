@@ -13,8 +13,8 @@ def test_sums_are_shown_without_the_columns_that_they_are_over(run: Run, logged_
     shown = run("usage", "--by", "user", "--team", "vision", "--since", "2026-03-01", "--daily")
     assert shown.exit_code == 0, shown.stderr
     header, line = shown.stdout.splitlines()
-    assert header.split() == ["DAY", "TEAM", "USER", "OF", "HOURS", "LOST"]
-    assert line.split() == ["2026-03-01", "vision", "ada", "gpu", "12.3", "2.0"]
+    assert header.split() == ["DAY", "TEAM", "USER", "OF", "HOURS", "LOST", "IDLE"]
+    assert line.split() == ["2026-03-01", "vision", "ada", "gpu", "12.3", "2.0", "1.5"]
     asked = logged_in.requests[-1]["query"]
     assert asked == {"by": "user", "team": "vision", "since": "2026-03-01", "step": "day"}
     assert json.loads(run("usage", "-o", "json").stdout) == [usage_row()]

@@ -143,6 +143,18 @@ def test_a_job_that_must_not_delay_another_team_is_not_the_head_of_its_queue_for
 
 
 def test_reasons_say_what_may_be_borrowed_what_is_lent_and_who_gives_back():
+def test_who_borrowed_less_lately_borrows_first():
+    def admitted(**recent: float) -> list[int]:
+        lent = [Node("cohort"), *team("a", 8), *team("b", 2), *team("c", 2)]
+        nodes = [replace(node, recent=recent.get(node.name, 0.0)) for node in lent]
+        return outcome(decide(queues(nodes, {}), [job(1, 7, "b"), job(2, 7, "c")], nodes=nodes, now=NOW))[0]
+
+    assert admitted() == [1], "the older one"
+    assert admitted(b=9.0) == [2]
+    assert admitted(b=9.0, c=9.5) == [1]
+    assert admitted(b=1.9) == [1], "less than its own is no borrowing"
+
+
     holding = {"b": [held(101, 6), held(102, 6, is_spared=True)]}
     (beyond,) = decide(queues(TWO, holding), [job(1, 12)], nodes=TWO, now=NOW)
     assert isinstance(beyond, Wait)

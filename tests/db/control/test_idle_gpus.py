@@ -1,0 +1,62 @@
+"""For how long GPUs of attempts were idle: added up once a minute, for what usage calls wasted."""
+
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from jobs.control import idle_gpus
+from jobs.models import Attempt, Job, Rank, Replica
+
+MINUTE = timedelta(minutes=1)
+
+
+@pytest.fixture
+def job(lab) -> Job:
+    """A running job whose ranks 0 and 1 of four have been idle for ten minutes."""
+    job, now = lab.running(), timezone.now()
+    Attempt.objects.filter(job=job).update(launched_at=now - 60 * MINUTE)
+    Replica.objects.filter(job=job).update(last_batch_at=now)
+    Rank.objects.filter(job=job).update(state="running", gpu=0.9)
+    Rank.objects.filter(job=job, rank__in=[0, 1]).update(gpu=0.0, gpu_idle_since=now - 10 * MINUTE)
+    return job
+
+
+def minutes(job: Job) -> float:
+    return Attempt.objects.get(job=job).idle_seconds / 60
+
+
+def test_idle_time_is_added_since_when_it_was_added_last(job):
+    now = timezone.now()
+    assert idle_gpus.note(now=now) == 1
+    assert minutes(job) == pytest.approx(20, abs=0.1), "two GPUs for ten minutes"
+    assert idle_gpus.note(now=now) == 0, "once more at the same moment adds nothing"
+    Replica.objects.filter(job=job).update(last_batch_at=now + MINUTE)
+    idle_gpus.note(now=now + MINUTE)
+    assert minutes(job) == pytest.approx(22, abs=0.1)
+    Rank.objects.filter(job=job, rank=0).update(gpu_idle_since=None)
+    idle_gpus.note(now=now + 1.5 * MINUTE)
+    assert minutes(job) == pytest.approx(22.5, abs=0.1), "rank 0 works again"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda job, now: Rank.objects.filter(job=job).update(gpu_idle_since=now - 4 * MINUTE),
+        lambda job, now: Rank.objects.filter(job=job).update(state="succeeded"),
+        lambda job, now: Replica.objects.filter(job=job).update(last_batch_at=now - 5 * MINUTE),
+        lambda job, now: Attempt.objects.filter(job=job).update(ended_at=now, outcome="failed"),
+    ],
+    ids=["not for long", "ended", "silent", "over"],
+)
+def test_what_is_no_idle_gpu_adds_nothing(job, change):
+    now = timezone.now()
+    change(job, now)
+    assert idle_gpus.note(now=now) == 0 and minutes(job) == 0
+
+
+def test_idle_time_before_an_attempt_is_not_its_own(job):
+    now = timezone.now()
+    Attempt.objects.filter(job=job).update(launched_at=now - 2 * MINUTE)
+    idle_gpus.note(now=now)
+    assert minutes(job) == pytest.approx(4, abs=0.1)
