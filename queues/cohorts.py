@@ -27,13 +27,18 @@ MOST = 1_000_000
 MOST_WEIGHT = 1000.0
 DEEPEST = 8  # cohorts above one another
 NAME = re.compile(r"[-a-zA-Z0-9_]{1,40}")
+# A label of a node as Kubernetes has it: a name, with or without a prefix that is a domain.
+LABEL = re.compile(r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
+MOST_LABELS = 10
 FIELDS = ("nominal", "borrowing_limit", "lending_limit", "weight", "cohort")
 SHOWN = 5
 
 
 def make_flavor(
-    *, by: User | None, name: str, cluster: str, resource: str = Resource.GPU, gpus_per_node: int = 0
-) -> Flavor:
+    *, by: User | None, name: str, cluster: str, resource: str = Resource.GPU, gpus_per_node: int = 0,
+    node_selector: Mapping[str, str] | None = None,
+) -> Flavor:  # fmt: skip
     """Make a flavor, or return the one that is there and the same. Raises InvalidInput, Conflict and NotAllowed."""
     _decides(by)
     problems = _name_problems(name)
@@ -42,15 +47,22 @@ def make_flavor(
     if resource not in Resource.values:
         problems.append(Problem("resource", resource, f"must be one of {', '.join(Resource.values)}"))
     problems += _whole("gpus_per_node", gpus_per_node, 256, "0 where replicas are not bound to GPU nodes")
+    problems += _selector_problems(node_selector or {})
     if problems:
         raise InvalidInput(*problems)
-    wanted = {"cluster": cluster, "resource": resource, "gpus_per_node": gpus_per_node}
+    wanted = {
+        "cluster": cluster, "resource": resource, "gpus_per_node": gpus_per_node, "node_selector": dict(node_selector or {}),
+    }  # fmt: skip
     if other := _other(name, wanted):
         raise Conflict(f"flavor {other} is the same already; use that one", "name", name)
     with transaction.atomic():
         found, is_new = Flavor.objects.get_or_create(name=name, defaults=wanted)
         if is_new:
-            audit.record(AuditAction.FLAVOR_MADE, by=by, on=found, after={"name": name, **wanted})
+            labels = ", ".join(f"{label}={value}" for label, value in sorted((node_selector or {}).items()))
+            after = {"name": name, **wanted, "node_selector": labels or None}
+            audit.record(
+                AuditAction.FLAVOR_MADE, by=by, on=found, after={k: v for k, v in after.items() if v is not None}
+            )
         elif differing := [one for one, value in wanted.items() if getattr(found, one) != value]:
             words = f"flavor {name} is there already with another {differing[0]}; a flavor cannot be changed, so choose another name"
             raise Conflict(words, differing[0], wanted[differing[0]])
@@ -239,6 +251,24 @@ def _whole(name: str, value: Any, most: int, way_out: str) -> list[Problem]:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
         return [Problem(name, value, f"must be a whole number from 0 to {most}; {way_out}")]
     return []
+
+
+def _selector_problems(selector: Any) -> list[Problem]:
+    """Return what is wrong with the labels that choose a flavor's nodes."""
+    example = (
+        "node_selector maps labels of nodes to their values, such as nvidia.com/gpu.product: NVIDIA-H100-80GB-HBM3"
+    )
+    if not isinstance(selector, Mapping) or len(selector) > MOST_LABELS:
+        return [Problem("node_selector", None, f"must be a mapping of at most {MOST_LABELS} labels: {example}")]
+    return [
+        Problem(
+            f"node_selector.{key}", value if isinstance(value, str) else None, f"is no label with a value; {example}"
+        )
+        for key, value in selector.items()
+        if not (
+            isinstance(key, str) and LABEL.fullmatch(key) and isinstance(value, str) and LABEL_VALUE.fullmatch(value)
+        )
+    ]
 
 
 def _other(name: str, wanted: Mapping[str, Any]) -> str:

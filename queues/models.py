@@ -26,12 +26,18 @@ class Flavor(models.Model):
     cluster = models.CharField(max_length=40, help_text="an alias in CLUSTERS")
     resource = models.CharField(max_length=3, choices=Resource, default=Resource.GPU)
     gpus_per_node = models.PositiveIntegerField(default=0, help_text="0 where replicas are not bound to GPU nodes")
+    node_selector = models.JSONField(
+        default=dict, db_default=models.Value({}, models.JSONField()), blank=True,
+        help_text="labels that its nodes have; empty: all nodes of the cluster",
+    )  # fmt: skip
     created_at = models.DateTimeField(default=timezone.now, editable=False)
 
     class Meta:
         ordering = ["name"]
         constraints = [
-            models.UniqueConstraint(fields=["cluster", "resource", "gpus_per_node"], name="flavor_once"),
+            models.UniqueConstraint(
+                fields=["cluster", "resource", "gpus_per_node", "node_selector"], name="flavor_is_one_kind"
+            ),
         ]
 
     def __str__(self) -> str:
@@ -132,12 +138,6 @@ class Queue(models.Model):
         return {self.resource: self.nominal}
 
 
-class QueueVersion(models.Model):
-    """What a queue says of its jobs' pods, as it was from one change to the next. Submitted jobs keep theirs."""
-
-    queue = models.ForeignKey(Queue, models.CASCADE, related_name="versions")
-    number = models.PositiveIntegerField()
-    content = models.JSONField(help_text="defaults, template and gpus_per_node of the queue")
 class RecentUse(models.Model):
     """What the jobs of a queue that shares quota held lately (jobs/control/recent_use.py)."""
 
@@ -149,6 +149,12 @@ class RecentUse(models.Model):
         return f"{self.slots:.1f} of {self.queue_id}"
 
 
+class QueueVersion(models.Model):
+    """What a queue says of its jobs' pods, as it was from one change to the next. Submitted jobs keep theirs."""
+
+    queue = models.ForeignKey(Queue, models.CASCADE, related_name="versions")
+    number = models.PositiveIntegerField()
+    content = models.JSONField(help_text="defaults, template and gpus_per_node of the queue")
     digest = models.CharField(max_length=64, help_text="sha256 of the content")
     created_at = models.DateTimeField(default=timezone.now, editable=False)
     created_by = models.ForeignKey(User, models.SET_NULL, null=True, related_name="+")

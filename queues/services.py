@@ -111,7 +111,7 @@ def change(
         if is_beyond and by is not None and not is_platform_admin(by):
             raise InvalidInput(Problem("slots", after["slots"], _beyond(ceiling, row, total)))
         row.save(update_fields=[_COLUMN.get(name, name) for name in changed])
-        if "gpus_per_node" in changed:
+        if {"gpus_per_node", "flavor"} & set(changed):
             templates.advance(row, by=by)
         if "slots" in changed:
             _keep_ceiling(ceiling, total=total if is_beyond else 0, by=by)

@@ -18,7 +18,10 @@ from .models import Queue, QueueVersion
 
 
 def content(queue: Queue) -> dict[str, Any]:
-    return {"defaults": queue.defaults, "template": queue.template, "gpus_per_node": queue.gpus_per_node}
+    """Return what a queue says of its jobs' pods; the selector of its flavor only where that has one."""
+    found = {"defaults": queue.defaults, "template": queue.template, "gpus_per_node": queue.gpus_per_node}
+    selector = queue.flavor.node_selector if queue.flavor_id is not None and queue.flavor else {}
+    return {**found, "node_selector": selector} if selector else found
 
 
 def version(queue: Queue, *, by: User | None = None) -> QueueVersion:
@@ -79,6 +82,7 @@ def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
 
     def flat(given: Mapping[str, Any]) -> dict[str, Any]:
         parts = {"gpus_per_node": given.get("gpus_per_node"), **given.get("template", {})}
+        parts |= {"node_selector": given["node_selector"]} if given.get("node_selector") else {}
         return dict(_leaves({"defaults": given.get("defaults", {}), **parts}, ""))
 
     old, new = flat(before), flat(after)

@@ -21,7 +21,7 @@ from .params import sent, user_of
 class FlavorSerializer(serializers.ModelSerializer[Flavor]):
     class Meta:
         model = Flavor
-        fields = ("name", "cluster", "resource", "gpus_per_node")
+        fields = ("name", "cluster", "resource", "gpus_per_node", "node_selector")
         read_only_fields = fields
 
 
@@ -29,6 +29,11 @@ class FlavorFields(serializers.Serializer[Any]):
     cluster = serializers.CharField(max_length=40)
     resource = serializers.ChoiceField(choices=Resource.choices, default=Resource.GPU)
     gpus_per_node = serializers.IntegerField(default=0, min_value=0, max_value=256)
+    node_selector = serializers.DictField(
+        child=serializers.CharField(allow_blank=True),
+        required=False,
+        help_text="labels that its nodes have; all nodes without",
+    )
 
 
 class FlavorsView(APIView):

@@ -19,7 +19,7 @@ from jobs import clusters
 from jobs.clusters import ListsNodes
 from jobs.core.node_seen import MOST_NAME, MOST_TEXTS, MOST_WORDS, ChangeKind, NodeChange, NodeSeen, changes
 from jobs.models import ClusterLook, ClusterNode, NodeHistory
-from queues.models import Queue
+from queues.models import Flavor, Queue
 
 log = logging.getLogger(__name__)
 MOST_NODES = 5000  # of a cluster; further ones are left out, and the page says so
@@ -116,11 +116,13 @@ def _note(alias: str, notes: Sequence[tuple[str, NodeChange]], *, at: datetime) 
 
 
 def _levels(alias: str) -> frozenset[str]:
-    """Return the labels that templates of the cluster's queues name as levels of its topology."""
+    """Return the labels that templates of the cluster's queues name as levels of its topology, and by which flavors choose nodes."""
     named = Queue.objects.filter(cluster=alias, template__has_key="topology").values_list(
         "template__topology", flat=True
     )
-    return frozenset(label for one in named if isinstance(one, Mapping) for label in one.values())
+    selectors = Flavor.objects.filter(cluster=alias).exclude(node_selector={}).values_list("node_selector", flat=True)
+    levels = {label for one in named if isinstance(one, Mapping) for label in one.values()}
+    return frozenset(levels.union(*selectors))
 
 
 def _values(one: NodeSeen, row: ClusterNode | None, *, levels: frozenset[str], now: datetime) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -135,9 +136,30 @@ def _unnumbered(path: str) -> str:
 
 def layer_of(content: Mapping[str, Any]) -> Layer | None:
     """Return what a version of a queue says of each role's pods, for `frameworks.roles`; None if it says nothing."""
-    if not content.get("template"):
+    selector = content.get("node_selector")
+    if not content.get("template") and not selector:
         return None
-    return partial(pod_template.layer, content["template"], gpus_per_node=int(content.get("gpus_per_node") or 0))
+    layer = partial(
+        pod_template.layer, content.get("template") or {}, gpus_per_node=int(content.get("gpus_per_node") or 0)
+    )
+    return (lambda role: replace(layer(role), node_selector=selector)) if selector else layer
+
+
+def refuse_other_nodes(queue: Queue, spec: JobSpec) -> None:
+    """Raise InvalidSpec for a job that asks for nodes other than those of its queue's flavor."""
+    selector = queue.flavor.node_selector if queue.flavor_id is not None and queue.flavor else {}
+    given = [("node_selector", spec.node_selector)]
+    given += [(f"roles.{role}.node_selector", one.get("node_selector", {})) for role, one in spec.roles.items()]
+    problems = [
+        Problem(
+            f"{field}.{key}", value, f"is {selector[key]} for every job of queue {queue.name}, by its flavor; remove it"
+        )
+        for field, asked in given
+        for key, value in asked.items()
+        if selector.get(key, value) != value
+    ]
+    if problems:
+        raise InvalidSpec(*problems)
 
 
 def refuse_locked(queue: Queue, sent: Mapping[str, Any]) -> None:

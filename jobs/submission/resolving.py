@@ -56,6 +56,7 @@ def resolve(*, queue: Queue, sent: Mapping[str, Any], workspace: Workspace | Non
     _check_image(spec, queue)
     _check_headless(spec, queue)
     _check_working_dir(spec, workspace)
+    pods.refuse_other_nodes(queue, spec)
     _check_team_secrets(spec.team_secrets, queue)
     if problem := trust.problem(spec, queue):
         raise InvalidSpec(problem)

@@ -28,7 +28,7 @@ from muster.commands.session import open_client
 from muster.errors import MusterError, NotFound
 from muster.http.call import given
 from muster.render import printable
-from muster.teams.models_quotas import Quota
+from muster.teams.models_quotas import Flavor, Quota
 
 DIFFERS = 1  # as of diff(1)
 HEADERS = (
@@ -99,8 +99,8 @@ def list_flavors(*, output: Output) -> None:
     output.items(
         found,
         ident=lambda one: one.name,
-        headers=("FLAVOR", "CLUSTER", "RESOURCE", "GPUS/NODE"),
-        row=lambda one: (one.name, one.cluster, one.resource, one.gpus_per_node or ""),
+        headers=("FLAVOR", "CLUSTER", "RESOURCE", "GPUS/NODE", "NODES"),
+        row=lambda one: (one.name, one.cluster, one.resource, one.gpus_per_node or "", _selected(one)),
         empty="There is no flavor: every queue stands by itself.",
     )
 
@@ -110,11 +110,18 @@ def list_flavors(*, output: Output) -> None:
 @click.option("--cluster", metavar="NAME", required=True, help="Cluster that has the devices.")
 @click.option("--resource", metavar="NAME", help="gpu or cpu.")
 @click.option("--gpus-per-node", metavar="N", type=click.IntRange(min=0), help="GPUs per machine.")
+@click.option(
+    "--selector", metavar="LABEL=VALUE", multiple=True,
+    help="Label that its nodes have (repeatable); without, all nodes of the cluster.",
+)  # fmt: skip
 @reading
-def make_flavor(*, name: str, output: Output, **fields: Any) -> None:
+def make_flavor(*, name: str, output: Output, selector: tuple[str, ...], **fields: Any) -> None:
     """Make a flavor: one kind of devices of one cluster (platform administrators only)."""
+    if odd := next((one for one in selector if "=" not in one), None):
+        raise click.UsageError(f"--selector {odd} is no LABEL=VALUE")
+    labels = dict(one.split("=", 1) for one in selector)
     with open_client() as client:
-        made = client.make_flavor(name, **given(**fields))
+        made = client.make_flavor(name, **given(**fields, node_selector=labels or None))
     output.item(made, ident=made.name, lines=lambda: [printable(f"Flavor {made.name} of cluster {made.cluster}")])
 
 
@@ -161,6 +168,10 @@ def remove_cohort(*, name: str) -> None:
     with open_client() as client:
         client.remove_cohort(name)
     say(printable(f"Removed cohort {name}"))
+
+
+def _selected(one: Flavor) -> str:
+    return ",".join(f"{label}={value}" for label, value in sorted(one.node_selector.items()))
 
 
 def _row(one: Quota) -> tuple[object, ...]:

@@ -19,7 +19,7 @@ CHANGEABLE = (
     "slots", "gpus_per_node", "policy", "flavor", "borrowing_limit", "preempts", *LIMITS, "is_open", "drains",
     "description",
 )  # fmt: skip
-OF_FLAVOR = ("cluster", "resource", "gpus_per_node")
+OF_FLAVOR = ("cluster", "resource", "gpus_per_node", "node_selector")
 OF_COHORT = ("above",)
 OF_QUOTA = ("nominal", "borrowing_limit", "lending_limit", "weight", "cohort")
 FLAVOR, COHORT, CEILING, QUOTA, SET, MAKE = "flavor", "cohort", "ceiling", "quota", "set", "make"
@@ -238,7 +238,7 @@ def _of_queue(team: str, name: str, queue: Mapping[str, Any], there: Queue | Non
 # What the file leaves out where it says nothing.
 _EMPTY = {
     "gpus_per_node": 0, "description": "", "is_open": True, "policy": "strict", "flavor": None, "borrowing_limit": 0,
-    "preempts": False, "drains": False,
+    "preempts": False, "drains": False, "node_selector": {},
 }  # fmt: skip
 _LEFT_OUT = ("gpus_per_node", "description", "flavor", "borrowing_limit", "preempts", "drains", *LIMITS)
 
@@ -255,7 +255,7 @@ def _described(queue: Queue) -> dict[str, Any]:
 
 def _of(one: Flavor | Cohort | Quota, names: Sequence[str]) -> dict[str, Any]:
     """Return these fields as the file has them, without what says nothing."""
-    nothing = {"gpus_per_node": 0, "weight": 1.0}
+    nothing = {"gpus_per_node": 0, "weight": 1.0, "node_selector": {}}
     fields = {name: getattr(one, name) for name in names}
     return {name: value for name, value in fields.items() if value is not None and value != nothing.get(name)}
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from muster.http.model import Json, Model, moment, unchanged
@@ -16,6 +17,7 @@ class Flavor(Model):
     cluster: str = ""
     resource: str = "gpu"
     gpus_per_node: int = 0
+    node_selector: Mapping[str, str] = field(default_factory=dict)  # labels of its nodes; empty: all of the cluster
     raw: Json = unchanged()
 
 
@@ -87,5 +89,5 @@ class Usage(Model):
     hours: float = 0.0
     lost: float = 0.0
     starting: float = 0.0
-    raw: Json = unchanged()
     idle: float = 0.0
+    raw: Json = unchanged()

@@ -16,7 +16,7 @@ class Quotas(Session):
         return await self._whole(page("/flavors", parse=Flavor.parse))
 
     async def make_flavor(self, /, name: str, **fields: Any) -> Flavor:
-        """Make a flavor, as a platform administrator: cluster, resource, gpus_per_node. Raises Conflict."""
+        """Make a flavor, as a platform administrator: cluster, resource, gpus_per_node, node_selector."""
         return await self._send(
             Call("PUT", place("flavors", name), Flavor.parse, json=dict(fields), is_repeatable=True)
         )

@@ -28,7 +28,7 @@ def test_platform_administrators_set_them_and_members_read_what_their_team_has(a
     assert made.json() == expected
     assert api("owner").get("/teams/nlp/quotas").json()["results"] == [expected]
     assert api("owner").get("/flavors").json()["results"] == [
-        {"name": "slots", "cluster": queue.cluster, "resource": "cpu", "gpus_per_node": 0}
+        {"name": "slots", "cluster": queue.cluster, "resource": "cpu", "gpus_per_node": 0, "node_selector": {}}
     ]
     assert api("owner").get("/cohorts").json()["results"] == [{"name": "all", "above": None}]
     for path in (QUOTA, "/flavors/other", "/cohorts/other"):
@@ -85,6 +85,10 @@ def test_a_queue_takes_its_slots_from_its_team(api, admin, queue):
         ("/teams/nlp/quotas/h100", {"nominal": 1}, "is no flavor; known are slots"),
         ("/flavors/h100", {"cluster": "moon"}, "must be one of"),
         ("/flavors/h100", {"cluster": "local", "resource": "tpu"}, "tpu"),
+        ("/flavors/h100", {"cluster": "local", "node_selector": "pool=h100"}, "node_selector"),
+        ("/flavors/h100", {"cluster": "local", "node_selector": {"a pool": "h100"}}, "is no label with a value"),
+        ("/flavors/h100", {"cluster": "local", "node_selector": {"pool": "h 100"}}, "node_selector.pool"),
+        ("/flavors/h100", {"cluster": "local", "node_selector": {f"pool-{n}": "" for n in range(11)}}, "at most 10 labels"),
         ("/cohorts/all", {"above": "all"}, "lies in cohort all itself"),
         ("/cohorts/all", {"above": "moon"}, "is no cohort; known are all"),
     ],
@@ -93,6 +97,20 @@ def test_what_is_wrong_is_named_with_the_way_out(admin, path, body, said):
     answer = admin.put(path, body)
     assert answer.status_code == 422 and said in answer.text, answer.text
     assert not TeamQuota.objects.exists()
+
+
+def test_pools_of_nodes_of_one_cluster_are_flavors_of_their_own(admin, queue):
+    sent = {"cluster": queue.cluster, "gpus_per_node": 8}
+    pools = {name: {**sent, "node_selector": {"example.com/pool": name}} for name in ("h100", "a100")}
+    for name, body in pools.items():
+        made = admin.put(f"/flavors/{name}", body)
+        assert made.status_code == 200 and made.json()["node_selector"] == {"example.com/pool": name}
+    assert admin.put("/flavors/h100", pools["h100"]).status_code == 200, "the same again"
+    twin = admin.put("/flavors/twin", pools["h100"])
+    assert twin.status_code == 409 and "flavor h100 is the same already" in twin.text
+    changed = admin.put("/flavors/h100", pools["a100"])
+    assert changed.status_code == 409
+    assert AuditEntry.objects.filter(act="flavor.make", after__node_selector="example.com/pool=h100").count() == 1
 
 
 def test_a_flavor_is_one_kind_of_devices_and_cannot_be_changed(admin, queue):

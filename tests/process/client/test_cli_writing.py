@@ -57,6 +57,10 @@ WRITES: dict[str, tuple[str, str, Any, str]] = {
     "queues set research --flavor none --borrow all": (
         "PATCH", "/queues/research", {"flavor": None, "borrowing_limit": None}, "research",
     ),
+    "quota make-flavor h100 --cluster prod --gpus-per-node 8 --selector pool=h100 --selector zone=": (
+        "PUT", "/flavors/h100",
+        {"cluster": "prod", "gpus_per_node": 8, "node_selector": {"pool": "h100", "zone": ""}}, "Flavor h100 of cluster prod",
+    ),
     "quota set vision h100 --nominal 8 --borrow all --lend 4 --weight 2 --cohort none --reason nodes": (
         "PUT", "/teams/vision/quotas/h100",
         {"nominal": 8, "borrowing_limit": None, "lending_limit": 4, "weight": 2.0, "cohort": None, "reason": "nodes"}, "h100",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,16 @@ def test_a_file_as_it_is_exported_changes_nothing() -> None:
     assert content["teams"]["nlp"]["queues"]["small"] == {
         "cluster": "prod", "resource": "gpu", "slots": 16, "policy": "strict", "is_open": False,
     }  # fmt: skip
+
+
+def test_the_labels_of_a_flavors_nodes_are_in_the_file() -> None:
+    pool = replace(FLAVORS[0], node_selector={"pool": "h100"})
+    known = replace(KNOWN, flavors=[pool])
+    text = written(known)
+    assert yaml.safe_load(text)["flavors"]["h100"]["node_selector"] == {"pool": "h100"}
+    assert changes(read(text, source="f"), known, source="f") == []
+    with pytest.raises(JobFileError, match="a flavor cannot be changed"):
+        changes(read(text, source="f"), KNOWN, source="f")
 
 
 def test_ceilings_come_first_then_what_gives_quota_back_then_what_takes_it() -> None:
