@@ -231,6 +231,10 @@ class HasNodes(Protocol):
 class ListsNodes(Protocol):
     """A cluster that lists its nodes with what each offers."""
 
+    @property
+    def adds_nodes(self) -> bool:
+        """Whether an autoscaler adds nodes, so that those which are there prove nothing. Asks no cluster."""
+
     def list_nodes(self) -> list[NodeSeen] | None:
         """Return them as they are now, None without the right to see them. Raises Unreachable without an answer.
 
@@ -306,6 +310,12 @@ def room_of(alias: str) -> Room | None:
         return None
     cluster = adapters.get(alias)
     return cluster.room() if isinstance(cluster, Bounded) else None
+
+
+def adds_nodes(alias: str) -> bool:
+    """Return whether a cluster may have more nodes than it lists. Raises InvalidInput for one whose entry is wrong."""
+    cluster = adapters.get(alias)
+    return not isinstance(cluster, ListsNodes) or cluster.adds_nodes
 
 
 class Adapters:

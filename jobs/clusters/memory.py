@@ -84,6 +84,7 @@ class MemoryCluster:
         self.told: dict[str, tuple[ClusterEvent, ...]] = {}  # Events by run
         self.nodes: dict[str, dict[str, str]] = {}  # labels by name; none: it does not say what nodes it has
         self.listed: list[NodeSeen] | None = None  # its nodes as it lists them; None: it may not
+        self.adds_nodes = False
 
     def inspect(self) -> list[Inspected]:
         self._answer()

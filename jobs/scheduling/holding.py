@@ -142,21 +142,30 @@ def _came_further(job: Job, saved: datetime | None, now: datetime) -> bool:
 def foreseen(
     jobs: Sequence[Job], shared: Sharing, ended: Sequence[Ended], *, now: datetime
 ) -> list[tuple[int, Holding]]:
-    """Return the same with when each probably gives it back: by its own steps, by others of its kind, or its deadline."""
+    """Return the same with when each probably gives it back."""
     known = progress([job for job in jobs if job.phase == Phase.RUNNING])
     found = []
     for job, (queue, one) in zip(jobs, holding(jobs, shared), strict=True):
         step = known.get(job.pk)
-        grace = float(job.job_spec.grace_seconds)
-        if one.is_leaving:
-            remaining: Range | None = Range(0.0, grace + SLACK_SECONDS)
-        elif step is not None and step.seconds_left is not None:
-            remaining = Range(EARLY * step.seconds_left, LATE * step.seconds_left + grace)
-        else:
-            elapsed = (now - (job.admitted_at or job.phase_since)).total_seconds()
-            remaining = like(job, ended, elapsed=elapsed) or _until(one.ends_by, now)
-        found.append((queue, replace(one, remaining=remaining)))
+        steps_left = None if step is None else step.seconds_left
+        found.append((queue, replace(one, remaining=remaining(job, one, steps_left, ended, now=now))))
     return found
+
+
+def remaining(
+    job: Job, held: Holding, steps_left: float | None, ended: Sequence[Ended], *, now: datetime
+) -> Range | None:
+    """Return for how long a job probably goes on to hold its quota: by its own steps, by others of its kind, or its deadline.
+
+    `steps_left`: the seconds that the steps it has left take at its pace, where it reports them.
+    """
+    grace = float(_seconds(job, "grace_seconds"))
+    if held.is_leaving:
+        return Range(0.0, grace + SLACK_SECONDS)
+    if steps_left is not None:
+        return Range(EARLY * steps_left, LATE * steps_left + grace)
+    elapsed = (now - (job.admitted_at or job.phase_since)).total_seconds()
+    return like(job, ended, elapsed=elapsed) or _until(held.ends_by, now)
 
 
 def like(job: Job, ended: Sequence[Ended], *, elapsed: float = 0.0) -> Range | None:

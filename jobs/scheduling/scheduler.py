@@ -18,7 +18,7 @@ from queues import admission, trees
 from queues.models import Queue
 from queues.trees import Sharing
 
-from . import reach, snapshot
+from . import fleet, reach, snapshot
 from .snapshot import Snapshot
 
 
@@ -69,11 +69,19 @@ def _schedule(queue_id: int, *, is_shared: bool) -> tuple[int, set[int]]:
 
 
 def _decide(shared: Sharing, used: Mapping[int, int]) -> tuple[list[Job], Snapshot, list[admission.Decision]]:
-    """Return the jobs in reach and what is decided about each, with more of them where those were too few."""
-    found = reach.in_reach(shared, used)
+    """Return the jobs in reach and what is decided about each, with more of them where those were too few.
+
+    The nodes are looked at only if any job has its quota.
+    """
+    found, nodes = reach.in_reach(shared, used), None
     while True:
+        now = timezone.now().timestamp()
         seen = snapshot.snapshot(shared, found.jobs, lock=_lock, used=used)
-        decisions = admission.decide(seen.queues, seen.pending, nodes=seen.nodes, now=timezone.now().timestamp())
+        decisions = admission.decide(seen.queues, seen.pending, nodes=seen.nodes, now=now)
+        if any(isinstance(one, admission.Admit) for one in decisions):
+            nodes = nodes or fleet.of_queues(shared)
+            seen = fleet.with_fleet(seen, found.jobs, nodes)
+            decisions = admission.decide(seen.queues, seen.pending, nodes=seen.nodes, now=now) if nodes else decisions
         short = found.short(decisions)
         if not short:
             return found.jobs, seen, decisions

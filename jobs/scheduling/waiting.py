@@ -12,7 +12,7 @@ from queues.admission import Code, Range, Reason, Unknown, Wait
 from queues.models import Queue
 from queues.trees import sharing
 
-from . import holding, reach, snapshot
+from . import fleet, holding, reach, snapshot
 from .snapshot import Snapshot
 
 HOLDERS = 5  # that are named
@@ -86,7 +86,7 @@ def foreseen(queue: Queue, now: datetime, also: Iterable[Job] = ()) -> tuple[Sna
     known = {job.pk for job in first}
     jobs = [*first, *(job for job in also if job.pk not in known)]
     held = holding.grouped(holding.foreseen(holders, shared, ended, now=now))
-    seen = snapshot.snapshot(shared, jobs, held=held)
+    seen = fleet.with_fleet(snapshot.snapshot(shared, jobs, held=held), jobs, fleet.of_queues(shared))
     by_id = {job.pk or 0: job for job in jobs}
     expected = [replace(one, expected=holding.within(by_id[one.job], ended)) for one in seen.pending]
     return replace(seen, pending=expected), holders

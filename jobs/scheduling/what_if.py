@@ -18,7 +18,7 @@ from queues.resources import describe
 from queues.rules import PRIORITIES
 from queues.trees import Sharing, of_flavor, team_node
 
-from . import reach, snapshot, waiting
+from . import fleet, reach, snapshot, waiting
 from .snapshot import Snapshot
 from .waiting import Waiting
 
@@ -141,7 +141,7 @@ def _outcome(quota: TeamQuota) -> _Outcome:
     if not shared.queues:
         return _Outcome()
     jobs = reach.waiting(shared)
-    seen = snapshot.snapshot(shared, jobs)
+    seen = fleet.with_fleet(snapshot.snapshot(shared, jobs), jobs, fleet.of_queues(shared))
     decisions = admission.decide(seen.queues, seen.pending, nodes=seen.nodes, now=timezone.now().timestamp())
     tree = Tree(seen.nodes, {one.name: sum(one.used.values()) for one in seen.queues})
     return replace(_decided(decisions), fits=_fitting(shared, jobs, tree), used=tree.used[node])

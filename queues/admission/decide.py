@@ -4,7 +4,8 @@ Of the next jobs of all queues the first one is considered next: those that stay
 come before those that borrow, then they go by priority, then by what their team borrows per weight (who borrows less comes first),
 then by age. Of a queue's jobs that do not fit now the first is the *head*; whether
 jobs behind it may start before it is the queue's policy. For a head that stays within what its queue or team has, room is
-made: jobs that borrow it are preempted, and until they are gone nobody else borrows it. A job that waits for a name takes no
+made: jobs that borrow it are preempted, and until they are gone nobody else borrows it. Where the nodes of the cluster are
+known, a job needs room on them as well, for all of its replicas at once. A job that waits for a name takes no
 quota and holds up nobody, nor does one that is larger than all that its queue may ever have.
 """
 
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from . import preempt
 from .cohort import Node, Tree
+from .fleet import Fleet
 from .reasons import Code, Reason, words
 from .reservation import Reservation, passes, reserve, without
 from .snapshot import Holding, Machine, Pending, Policy, QueueState
@@ -57,7 +59,7 @@ def decide(
 ASIDE = frozenset(
     {
         Code.ON_HOLD, Code.BUDGET_SPENT, Code.EXCEEDS_MAXIMUM, Code.EXCEEDS_USER_LIMIT, Code.USER_LIMIT,
-        Code.MACHINE_TOO_SMALL, Code.NAME_IN_USE,
+        Code.MACHINE_TOO_SMALL, Code.NAME_IN_USE, Code.NO_NODE_SHAPE,
     }
 )  # fmt: skip
 
@@ -67,6 +69,7 @@ class _Group:
     """Queues that share quota, and with it names and a machine.
 
     `real` is what jobs hold now; `planned` is without those that leave, and with what is kept for heads that wait.
+    `fleet` and `planned_fleet`: the same of the nodes, where they are known; nothing is kept on them.
     `first`: the first head for which nothing could be kept, since it would only borrow.
     """
 
@@ -80,6 +83,15 @@ class _Group:
     new: set[int] = field(default_factory=set)  # they are not preempted before the next round
     awaited: set[int] = field(default_factory=set)  # preempted jobs that a head was already told to wait for
     first: "_First | None" = None
+    fleet: Fleet | None = None
+    planned_fleet: Fleet | None = None
+
+    def has_nodes(self, job: Pending) -> bool:
+        """Whether the nodes have room for a job once those that leave are gone."""
+        return self.planned_fleet is None or self.planned_fleet.fits(job.gang)
+
+    def fleets(self) -> Iterator[Fleet]:
+        yield from (one for one in (self.fleet, self.planned_fleet) if one is not None)
 
 
 @dataclass
@@ -186,6 +198,8 @@ class Round:
         self._by_user[queue][gone.user] = self._by_user[queue].get(gone.user, 0) - gone.amount
         if not gone.is_leaving:
             group.planned.use(queue, -gone.amount)
+        for fleet in group.fleets():
+            fleet.give_back(job)
         group.admitted -= gone.amount
         group.taken = {name: holder for name, holder in group.taken.items() if holder != job}
         state = self.queues[queue]
@@ -219,6 +233,8 @@ class Round:
             code = Code.USER_LIMIT if job.amount <= queue.user_limit else Code.EXCEEDS_USER_LIMIT
             (resource,) = queue.nominal
             return Reason(code, queue.name, job.asked, {resource: max(0, left)}, {resource: queue.user_limit})
+        if group.fleet and not group.fleet.could_fit(job.gang):
+            return _no_nodes(Code.NO_NODE_SHAPE, job, group.fleet)
         for name in sorted(job.names):
             for taken in (queue.taken, group.taken):
                 if name in taken:
@@ -238,11 +254,26 @@ class Round:
             return self._make_room(waits, job, queue) if is_head or self._may_reclaim(job, queue) else waits
         if (machine := self._machine(queue)) and (busy := _no_room(job, queue, machine)):
             return Wait(job.job, busy, is_head=is_head)
+        if why := self._no_place(job, queue):
+            waits = Wait(job.job, replace(why, ahead=len(ahead)), is_head=is_head)
+            return self._make_room(waits, job, queue) if is_head and why.code is not Code.NO_PLACE else waits
         if ahead and queue.policy is Policy.BACKFILL and not passes(job, line.reserved, now=self.now):
             at = line.reserved.at if line.reserved else None
             code = Code.BEHIND if at is None else Code.RESERVED_FOR  # nobody knows when the first one starts
             return Wait(job.job, Reason(code, queue.name, job.asked, ahead=len(ahead), job=ahead[0], at=at))
         return self._after_first(job, is_head=is_head) or Admit(job.job)
+
+    def _no_place(self, job: Pending, queue: QueueState) -> Reason | None:
+        """Return why the nodes have no room for a job now."""
+        fleet = self._groups[queue.name].fleet
+        if fleet is None or queue.fleet is None or not job.gang:
+            return None
+        if not fleet.fits(job.gang):
+            return _no_nodes(Code.FRAGMENTED if fleet.free >= job.amount else Code.NO_NODES, job, fleet)
+        least, holder = queue.fleet.refused.get(job.shape, (0, 0))
+        if holder and job.gang[0][0] >= least:
+            return Reason(Code.NO_PLACE, queue.name, job.asked, job=holder)
+        return None
 
     def _may_reclaim(self, job: Pending, queue: QueueState) -> bool:
         """Whether a job that is not the first takes back what is its own: where nobody waits for those before it."""
@@ -274,7 +305,7 @@ class Round:
         if not is_first and queue.policy is not Policy.BACKFILL:
             return
         holding = (one for held in group.holding.values() for one in held)
-        reserved = reserve(job, group.real, holding, now=self.now)
+        reserved = reserve(job, group.real, holding, now=self.now, fleet=group.fleet)
         if queue.policy is Policy.BACKFILL:
             line.reserved = reserved
         if is_first:
@@ -284,18 +315,28 @@ class Round:
         """Preempt for the head of a queue where it has a right to that, and keep for it what it gets."""
         group = self._groups[queue.name]
         chosen: Sequence[Holding] = ()
-        has_room = job.amount <= group.planned.available(queue.name)
+        has_room = job.amount <= group.planned.available(queue.name) and group.has_nodes(job)
         if not has_room:
-            chosen = preempt.victims(job, group.planned, group.holding, by_priority=queue.preempts, spared=group.new)
+            chosen = preempt.victims(
+                job,
+                group.planned,
+                group.holding,
+                by_priority=queue.preempts,
+                spared=group.new,
+                fleet=group.planned_fleet,
+            )
             for one in chosen:
                 group.planned.use(one.queue, -one.amount)
+                if group.planned_fleet is not None:
+                    group.planned_fleet.give_back(one.job)
                 held = group.holding[one.queue]
                 held[held.index(one)] = replace(one, is_leaving=True, is_preempted=True)
         has_right = preempt.is_entitled(job, group.planned) and preempt.may_hold(job, group.planned, below=True)
         if has_room or chosen or has_right:
             group.planned.use(queue.name, job.amount)
             group.kept[queue.name] = job.amount
-        lacks = sum(waits.why.needs.values()) - sum(waits.why.free.values())
+        is_for_quota = waits.why.code is Code.WAITING_FOR_QUOTA
+        lacks = job.amount - (sum(waits.why.free.values()) if is_for_quota else 0)
         jobs = tuple(sorted(one.job for one in chosen)) or (_awaited(group, lacks) if has_room else ())
         group.awaited.update(jobs)
         if not jobs:
@@ -329,6 +370,8 @@ class Round:
             group.first.reserved = without(job, group.first.reserved, now=self.now)
         group.real.use(job.queue, job.amount)
         group.planned.use(job.queue, job.amount)
+        for fleet in group.fleets():
+            fleet.take(job.job, job.gang)
         self._by_user[job.queue][job.user] = self._held_by(job) + job.amount
         group.admitted += job.amount
         group.new.add(job.job)
@@ -385,8 +428,14 @@ def _groups(queues: Mapping[str, QueueState], nodes: Mapping[str, Node]) -> Iter
             for queue in found
         }
         group = _Group(Tree(own, used), Tree(own, used), holding)
+        if (state := found[0].fleet) is not None:  # queues that share quota are of one cluster
+            group.fleet, group.planned_fleet = Fleet(state), Fleet(state)
         for name, held in holding.items():
-            group.planned.use(name, -sum(one.amount for one in held if one.is_leaving))
+            leaving = [one for one in held if one.is_leaving]
+            group.planned.use(name, -sum(one.amount for one in leaving))
+            if group.planned_fleet is not None:
+                for one in leaving:
+                    group.planned_fleet.give_back(one.job)
         yield group
 
 
@@ -397,6 +446,19 @@ def _awaited(group: _Group, lacks: int) -> tuple[int, ...]:
         if one.is_preempted and one.job not in group.awaited and sum(held.amount for held in found) < lacks:
             found.append(one)
     return tuple(one.job for one in found)
+
+
+def _no_nodes(code: Code, job: Pending, fleet: Fleet) -> Reason:
+    """Return why nodes have no room for a job: for which of its replicas, and what would fit."""
+    is_empty = code is Code.NO_NODE_SHAPE
+    each, replicas, room = fleet.lacking(job.gang, is_empty=is_empty)
+    (resource,) = job.asked
+    free = {} if is_empty else {resource: fleet.free}
+    largest = fleet.largest_node if is_empty else fleet.largest
+    nearest = fleet.nearest(job.gang) if code is Code.FRAGMENTED and len(job.gang) == 1 else None
+    return Reason(
+        code, job.queue, job.asked, free, replicas=replicas, each=each, room=room, largest=largest, nearest=nearest
+    )
 
 
 def _no_room(job: Pending, queue: QueueState, machine: Machine) -> Reason | None:

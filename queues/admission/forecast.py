@@ -14,7 +14,7 @@ from .reasons import Code
 from .snapshot import Holding, Pending, QueueState, Range
 
 MOST = 100  # waiting jobs: further behind a range says little
-NEVER = frozenset({Code.EXCEEDS_MAXIMUM, Code.EXCEEDS_USER_LIMIT, Code.MACHINE_TOO_SMALL})
+NEVER = frozenset({Code.EXCEEDS_MAXIMUM, Code.EXCEEDS_USER_LIMIT, Code.MACHINE_TOO_SMALL, Code.NO_NODE_SHAPE})
 LEAVING_SECONDS = 60.0  # what a preempted job may take to be gone
 
 

@@ -10,6 +10,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 
 from .cohort import Tree
+from .fleet import Fleet
 from .snapshot import Holding, Pending
 
 EXACT = 10  # candidates up to which every choice is compared; beyond, one after the other is taken and what was not needed is spared
@@ -58,10 +59,11 @@ def victims(
     *,
     by_priority: bool,
     spared: Container[int] = frozenset(),
+    fleet: Fleet | None = None,
 ) -> tuple[Holding, ...]:
     """Return the jobs that have to give back what they hold, so that one may start; none where that is not possible.
 
-    `tree`: what is used once the jobs that already leave are gone; `holding`: jobs by their queue.
+    `tree` and `fleet`: what is used once the jobs that already leave are gone; `holding`: jobs by their queue.
     """
     candidates = [
         one
@@ -72,9 +74,9 @@ def victims(
     ]
     candidates.sort(key=lambda one: (one.priority, one.lost, one.amount, one.job))
     if len(candidates) > EXACT:
-        return _enough(job, tree, candidates)
+        return _enough(job, tree, candidates, fleet)
     every = (found for count in range(1, len(candidates) + 1) for found in combinations(candidates, count))
-    return next((found for found in sorted(every, key=cost) if makes_room(job, tree, found)), ())
+    return next((found for found in sorted(every, key=cost) if makes_room(job, tree, found, fleet)), ())
 
 
 def cost(chosen: Sequence[Holding]) -> tuple[int, float, int, int, list[int]]:
@@ -83,7 +85,7 @@ def cost(chosen: Sequence[Holding]) -> tuple[int, float, int, int, list[int]]:
     return max(one.priority for one in chosen), lost, len(chosen), amount, sorted(one.job for one in chosen)
 
 
-def makes_room(job: Pending, tree: Tree, chosen: Iterable[Holding]) -> bool:
+def makes_room(job: Pending, tree: Tree, chosen: Iterable[Holding], fleet: Fleet | None = None) -> bool:
     """Whether a job may start once these are gone, and each of them holds what is borrowed until it goes."""
     gone: list[Holding] = []
     for one in sorted(chosen, key=lambda held: (held.amount, held.job)):
@@ -92,32 +94,40 @@ def makes_room(job: Pending, tree: Tree, chosen: Iterable[Holding]) -> bool:
         tree.use(one.queue, -one.amount)
         gone.append(one)
     else:
-        fits = job.amount <= tree.available(job.queue)
+        fits = _fits(job, tree, gone, fleet)
         _back(tree, gone)
         return fits
     _back(tree, gone)
     return False
 
 
-def _enough(job: Pending, tree: Tree, candidates: Sequence[Holding]) -> tuple[Holding, ...]:
+def _enough(job: Pending, tree: Tree, candidates: Sequence[Holding], fleet: Fleet | None) -> tuple[Holding, ...]:
     """Take candidates in order until there is room, then spare those without which there is, the dearest first."""
     taken: list[Holding] = []
     for one in candidates:
-        if job.amount <= tree.available(job.queue):
+        if _fits(job, tree, taken, fleet):
             break
         if _gives(one, job, tree):
             tree.use(one.queue, -one.amount)
             taken.append(one)
-    fits = job.amount <= tree.available(job.queue)
+    fits = _fits(job, tree, taken, fleet)
     if fits:
         for one in sorted(taken, key=lambda held: (-held.priority, -held.lost, held.job)):
             tree.use(one.queue, one.amount)
-            if job.amount <= tree.available(job.queue):
-                taken.remove(one)
+            rest = [held for held in taken if held is not one]
+            if _fits(job, tree, rest, fleet):
+                taken = rest
             else:
                 tree.use(one.queue, -one.amount)
     _back(tree, taken)
     return tuple(taken) if fits else ()
+
+
+def _fits(job: Pending, tree: Tree, gone: Sequence[Holding], fleet: Fleet | None) -> bool:
+    """Whether there is room for a job, in the quota as it is used now, and on nodes once these are gone."""
+    if job.amount > tree.available(job.queue):
+        return False
+    return fleet is None or fleet.fits_without(job.gang, [one.job for one in gone])
 
 
 def _back(tree: Tree, gone: Iterable[Holding]) -> None:

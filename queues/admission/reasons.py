@@ -22,6 +22,10 @@ class Code(StrEnum):
     WAITING_FOR_QUOTA = "waiting_for_quota"
     PREEMPTING = "preempting"  # running jobs were asked to give back what it needs
     MACHINE_BUSY = "machine_busy"  # the machine of a local cluster has no memory left
+    NO_NODE_SHAPE = "no_node_shape"  # the nodes that take pods now would not do, even if nothing ran on them
+    NO_NODES = "no_nodes"  # less is free on nodes than it needs
+    FRAGMENTED = "fragmented"  # enough is free, and not in such pieces
+    NO_PLACE = "no_place"  # Kubernetes just found no node for pods like its own
     RESERVED_FOR = "reserved_for"  # it would fit, and delay the job that is first
 
 
@@ -32,6 +36,9 @@ class Reason:
     For a limit of users `quota` is what one user may hold, and `free` what is left of that.
 
     Where a queue may borrow, `free` is how much more it may take now, and `most` how much it may hold in all.
+
+    Of nodes: `replicas` of `each` GPUs need room, for `room` of them there is, and the most that one node has is `largest`.
+    `nearest`: as how many replicas of how many GPUs the same amount would fit now.
     """
 
     code: Code
@@ -47,6 +54,11 @@ class Reason:
     jobs: tuple[int, ...] = ()  # that give their quota back for it
     most: Resources = field(default_factory=dict)  # with what the queue may borrow
     lent: int = 0  # of what the queue or its team does not use, how much others use
+    replicas: int = 0
+    each: int = 0
+    room: int = 0
+    largest: int = 0
+    nearest: tuple[int, int] | None = None
 
     @property
     def numbers(self) -> dict[str, Mapping[str, int] | int | str | float | list[int]]:
@@ -54,7 +66,8 @@ class Reason:
         known: dict[str, Mapping[str, int] | int | str | float | list[int]] = {
             "needs": self.needs, "free": self.free, "quota": self.quota, "ahead": self.ahead, "job": self.job,
             "name": self.name, "slots": self.slots, "at": self.at or 0, "jobs": list(self.jobs), "most": self.most,
-            "lent": self.lent,
+            "lent": self.lent, "replicas": self.replicas, "each": self.each, "room": self.room, "largest": self.largest,
+            "nearest": list(self.nearest or ()),
         }  # fmt: skip
         return {name: value for name, value in known.items() if value}
 
@@ -127,8 +140,36 @@ def words(reason: Reason, *, is_lasting: bool = False) -> str:
             return f"{needs}; {left} of the {reason.slots} that this machine has memory for are free"
         case Code.MACHINE_BUSY:
             return f"{needs}; this machine has free memory for {next(iter(reason.free.values()), 0)} more now"
+        case Code.NO_NODE_SHAPE | Code.NO_NODES | Code.FRAGMENTED:
+            return _of_nodes(reason, is_lasting=is_lasting)
+        case Code.NO_PLACE:
+            return (
+                f"Kubernetes found no node for the pods of job {reason.job}, which ask for the same; tried again within a "
+                "minute, or as soon as that job has its place"
+            )
         case Code.RESERVED_FOR:
             return (
                 f"{needs}, which is free in queue {reason.queue} and kept for job {reason.job}, which is first; with a "
                 "deadline that ends before that job can start it would go ahead"
             )
+
+
+def _of_nodes(reason: Reason, *, is_lasting: bool) -> str:
+    """Return why the nodes of its cluster have no room for a job."""
+    (resource,) = reason.needs
+    each = describe({resource: reason.each})
+    needs = f"needs {f'{reason.replicas} nodes' if reason.replicas > 1 else 'a node'} with {each}"
+    if reason.each <= reason.largest // 2:  # several fit on one node
+        needs = f"needs room for {reason.replicas} x {each}, each on one node"
+    if reason.code is Code.NO_NODE_SHAPE:
+        there = "the largest that takes pods has " + str(reason.largest)
+        if reason.each <= reason.largest:
+            there = f"those that take pods have room for {reason.room} in all"
+        return f"{needs}, and {there}; starts when more nodes take pods, or submit a smaller job"
+    if is_lasting:
+        return f"{needs}, and the nodes have less free"
+    free = sum(reason.free.values())
+    if reason.code is Code.NO_NODES:
+        return f"{needs}, and of all nodes that take pods {free} {'is' if free == 1 else 'are'} free"
+    nearest = f"; {reason.nearest[0]} x {reason.nearest[1]} would fit now" if reason.nearest else ""
+    return f"{needs}, and the {free} free are in smaller pieces, at most {reason.largest} on one node{nearest}"

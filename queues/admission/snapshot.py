@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from ..resources import Resources
+from .fleet import FleetState, Gang
 
 
 class Policy(StrEnum):
@@ -81,6 +82,7 @@ class QueueState:
     user_limit: int | None = None
     user_used: Mapping[int, int] = field(default_factory=dict)
     spent_until: float | None = None
+    fleet: FleetState | None = None  # the nodes of its cluster; None where they prove nothing
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,8 @@ class Pending:
     """One waiting job. `order` sorts within a queue: higher priority first, then the older one.
 
     `longest`: for how many seconds it holds its quota at most, if it has a deadline; `expected`: for how many probably.
-    `is_claiming`: jobs were preempted for it; it comes first, or what they give back would go to others.
+    `is_claiming`: jobs were preempted for it; it comes first, or what they give back would go to others. `gang`: the replicas
+    that must find room on nodes at once, where that is looked at.
     """
 
     job: int
@@ -101,6 +104,8 @@ class Pending:
     expected: Range | None = None
     is_claiming: bool = False
     user: int = 0
+    gang: Gang = ()
+    shape: str = ""  # what else decides where its pods may run: the same for pods that find the same nodes
 
     @property
     def amount(self) -> int:

@@ -30,6 +30,7 @@ MARKS = {  # mark: the sizes in which its tests run
 }
 LEFT_OUT = pytest.StashKey[dict[str, int]]()
 SOAK = pytest.StashKey[str]()
+chosen = SIZES[0]  # the size of this run, for those who import test modules
 KNOWN = pytest.StashKey[list[str]]()
 
 
@@ -43,6 +44,8 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
+    global chosen
+    chosen = config.getoption("--size")
     config.addinivalue_line(
         "markers", "ci(guards): not in the quick size, and in ci only if what it guards was changed"
     )

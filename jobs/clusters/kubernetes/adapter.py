@@ -171,6 +171,10 @@ class KubernetesCluster(ClusterView):
         known = {one.name for one in self._known_sizes()}
         return name in known if known else None
 
+    @property
+    def adds_nodes(self) -> bool:
+        return self.site.more_nodes
+
     def list_nodes(self) -> list[NodeSeen] | None:
         ours = {self.namespace, *(view.namespace for view in self.views())}
         return client.run(self._nodes.read(ours), NODES_SECONDS)

@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from queues.admission import (
@@ -27,6 +27,7 @@ from queues.admission import (
 )
 from queues.admission.cohort import Tree
 from queues.admission.snapshot import Range
+from tests.support.schedules import schedules
 
 NOW = 1000.0
 STRICT, BACKFILL, BEST_EFFORT = Policy
@@ -142,7 +143,6 @@ def test_a_job_that_must_not_delay_another_team_is_not_the_head_of_its_queue_for
     ]  # fmt: skip
 
 
-def test_reasons_say_what_may_be_borrowed_what_is_lent_and_who_gives_back():
 def test_who_borrowed_less_lately_borrows_first():
     def admitted(**recent: float) -> list[int]:
         lent = [Node("cohort"), *team("a", 8), *team("b", 2), *team("c", 2)]
@@ -155,6 +155,7 @@ def test_who_borrowed_less_lately_borrows_first():
     assert admitted(b=1.9) == [1], "less than its own is no borrowing"
 
 
+def test_reasons_say_what_may_be_borrowed_what_is_lent_and_who_gives_back():
     holding = {"b": [held(101, 6), held(102, 6, is_spared=True)]}
     (beyond,) = decide(queues(TWO, holding), [job(1, 12)], nodes=TWO, now=NOW)
     assert isinstance(beyond, Wait)
@@ -314,7 +315,7 @@ def check_limits(tree: Tree, grown: Iterable[str]) -> None:
 
 
 @given(worlds())
-@settings(max_examples=500)
+@schedules(500)
 def test_nobody_goes_beyond_quota_borrowing_or_lending_limits(world):
     decisions = world.decide()
     assert sorted(one.job for one in decisions) == [one.job for one in world.pending], "each gets one decision"
@@ -326,7 +327,7 @@ def test_nobody_goes_beyond_quota_borrowing_or_lending_limits(world):
 
 
 @given(worlds(), st.randoms(use_true_random=False))
-@settings(max_examples=200)
+@schedules(200)
 def test_the_order_in_which_things_are_read_does_not_matter(world, random):
     expected = world.decide()
     for things in (world.pending, world.nodes, *world.holding.values()):
@@ -335,7 +336,7 @@ def test_the_order_in_which_things_are_read_does_not_matter(world, random):
 
 
 @given(worlds())
-@settings(max_examples=500)
+@schedules(500)
 def test_what_fits_starts_but_for_what_is_kept_for_those_with_a_right_to_it(world):
     world.policy = BEST_EFFORT
     decisions, tree, asked = world.decide(), world.tree(), {one.job: one for one in world.pending}
@@ -359,7 +360,7 @@ def asked_for(job: Pending, decisions: Iterable[Decision]) -> bool:
 
 
 @given(worlds(most_held=2))
-@settings(max_examples=500)
+@schedules(500)
 def test_victims_borrow_or_have_a_lower_priority_and_are_the_cheapest_choice(world):
     every = {one.job: replace(one, queue=name) for name, held in world.holding.items() for one in held}
     asked, tree = {one.job: one for one in world.pending}, world.tree()
@@ -422,7 +423,7 @@ def best(head: Pending, tree: Tree, every: Mapping[int, Holding], by_priority: b
 
 
 @given(worlds(within=True), st.integers(1, 4))
-@settings(max_examples=300)
+@schedules(300)
 def test_more_quota_for_a_team_takes_none_of_its_rightful_admissions_away(world, more):
     world.policy = STRICT
     tree = world.tree()
@@ -493,7 +494,7 @@ def play(world: World, random: Random) -> int:
 
 
 @given(worlds(), st.randoms(use_true_random=False))
-@settings(max_examples=300)
+@schedules(300)
 def test_everybody_starts_in_the_end_and_no_two_preempt_each_other_without_end(world, random):
     jobs = len(world.pending) + sum(map(len, world.holding.values()))
     assert play(world, random) <= jobs * jobs

@@ -4,12 +4,13 @@ import heapq
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from queues.admission import Admit, Code, Holding, Node, Pending, Policy, QueueState, Wait, decide
 from queues.admission.cohort import Tree
 from queues.admission.reservation import Reservation, reserve
+from tests.support.schedules import schedules
 
 NOW = 1000.0
 
@@ -98,7 +99,7 @@ def pending_of(asked: list[tuple[int, float | None, int]]) -> list[Pending]:
 
 
 @given(policies, held, waiting)
-@settings(max_examples=300, deadline=None)
+@schedules(300)
 def test_no_policy_goes_beyond_the_quota_and_each_job_gets_one_decision(policy, holding, asked):
     state, pending = queue(policy, *holding), pending_of(asked)
     decisions = decide([state], pending, now=NOW)
@@ -111,7 +112,7 @@ def test_no_policy_goes_beyond_the_quota_and_each_job_gets_one_decision(policy, 
 
 
 @given(held, waiting)
-@settings(max_examples=300, deadline=None)
+@schedules(300)
 def test_each_policy_admits_what_the_stricter_one_admits_first(holding, asked):
     """Strict admits a prefix of the order; best effort leaves no job waiting that fits into what is left."""
     pending = pending_of(asked)
@@ -130,7 +131,7 @@ def test_each_policy_admits_what_the_stricter_one_admits_first(holding, asked):
 
 
 @given(held, waiting, st.randoms(use_true_random=False))
-@settings(max_examples=300, deadline=None)
+@schedules(300)
 def test_backfill_never_starts_the_first_one_later_than_it_was_promised(holding, asked, random):
     """Played forward: every job ends at a random moment up to its deadline, and each end is followed by a decision."""
     state, left, now = queue(BACKFILL, *holding), pending_of(asked), NOW
