@@ -20,7 +20,7 @@ from accounts.permissions import is_platform_admin
 from common.db import sql
 from jobs import clusters
 from jobs.core.lifecycle import ON_CLUSTER
-from jobs.core.node_summary import Held, NodeFacts
+from jobs.core.node_summary import Held, NodeFacts, Summary
 from jobs.core.silence import IDLE_AFTER, SILENT
 from jobs.models import AttemptFailure, ClusterLook, ClusterNode, Job, NodeHistory, Replica
 from queues import excluded
@@ -31,6 +31,7 @@ from . import suspects
 
 _OF_ALL = sql.load("jobs/sql/held_on_nodes.sql", job="0::bigint", within="")
 _OF_SOME = sql.load("jobs/sql/held_on_nodes.sql", job="t.job", within="AND r.node = ANY(%(nodes)s::text[])")
+_SUMS = sql.load("jobs/sql/sums_of_nodes.sql", held=_OF_ALL)
 # What a page reads of all nodes; the rest is for those that it shows alone.
 _OF_EACH = ("number", "name", "gpus", "product", "silence", "silent_since", "is_cordoned", "others", "troubles")
 BY_NUMBER = "~"  # what the number of a node begins with in an address; no name of a node contains it
@@ -90,6 +91,19 @@ def facts(cluster: str, *, now: datetime) -> list[NodeFacts]:
     return sorted(found, key=lambda one: _natural(one.name))
 
 
+def sums(cluster: str, *, now: datetime) -> Summary | None:
+    """Return the nodes that are there in numbers, without groups and what is wrong with some; None where none are known."""
+    given = {**_given(cluster, now), "out": list(excluded.names(cluster))}
+    with connection.cursor() as cursor:
+        cursor.execute(_SUMS, given)
+        nodes, gpus, held, idle, broken, others, free, largest, with_free, out, away = cursor.fetchone()
+    if not nodes:
+        return None
+    return Summary(
+        nodes, gpus, held, others, idle, broken, out, free, largest, nodes_with_free=with_free, nodes_away=away
+    )
+
+
 def with_jobs(cluster: str, nodes: Iterable[NodeFacts], *, now: datetime) -> list[NodeFacts]:
     """Return these nodes with what each job holds of them."""
     found = list(nodes)
@@ -121,11 +135,13 @@ def _natural(name: str) -> list[Any]:
     return [(0, int(part[:18]), "") if part.isdecimal() else (1, 0, part) for part in _PARTS.split(name)]
 
 
+def _given(cluster: str, now: datetime) -> dict[str, Any]:
+    return {"cluster": cluster, "phases": sorted(ON_CLUSTER), "still": now - IDLE_AFTER, "heard": now - SILENT}
+
+
 def held_on(cluster: str, *, now: datetime, names: list[str] | None = None) -> Mapping[str, list[Held]]:
     """Return what Muster's pods hold, by node: of the named ones each job, in order; of all nodes the sum of their jobs."""
-    given: dict[str, Any] = {
-        "cluster": cluster, "phases": sorted(ON_CLUSTER), "nodes": names, "still": now - IDLE_AFTER, "heard": now - SILENT,
-    }  # fmt: skip
+    given = {**_given(cluster, now), "nodes": names}
     found: dict[str, list[Held]] = defaultdict(list)
     with connection.cursor() as cursor:
         if names is None:

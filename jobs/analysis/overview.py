@@ -1,6 +1,6 @@
 """What the overview shows: which jobs need attention, and how long jobs waited. For the teams that a reader belongs to."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -8,15 +8,17 @@ from django.db import connection
 from django.db.models import Count, Exists, F, OuterRef, Q
 
 from common.db import sql
-from jobs.core.lifecycle import Phase
-from jobs.core.silence import SILENT
+from jobs.core.lifecycle import HOLDS_QUOTA, Phase
+from jobs.core.silence import IDLE_AFTER, SILENT
 from jobs.core.verdict import ReplicaState
 from jobs.models import AttemptFailure, Job, Rank, RankState, Replica
 from jobs.models.querysets import JobQuerySet
+from queues.models import Queue
 
 RECENT = timedelta(hours=24)
 IDLE_LONG = timedelta(minutes=15)
 WAITING_LONG = timedelta(hours=1)
+UNUSED_LONG = timedelta(days=7)
 NAMED = 5  # jobs of each kind
 _MEDIANS = sql.load("jobs/sql/median_waits.sql")
 
@@ -63,6 +65,25 @@ def attention(jobs: JobQuerySet, *, now: datetime) -> Attention:
         _failed(jobs, now), _some(running.filter(Exists(ranks))), _some(running.filter(Exists(mute))),
         _some(waits, "phase_since"),
     )  # fmt: skip
+
+
+def idle(jobs: JobQuerySet, *, now: datetime) -> dict[tuple[str, str], int]:
+    """Return how many GPUs of running jobs that a reader may see are idle, by cluster and team."""
+    ranks = Rank.objects.filter(
+        job__in=jobs.filter(phase=Phase.RUNNING), attempt=F("job__attempt"), state=RankState.RUNNING,
+        gpu_idle_since__lte=now - IDLE_AFTER, replica__last_batch_at__gt=now - SILENT,
+    )  # fmt: skip
+    rows = ranks.order_by().values_list("job__queue__cluster", "job__team__name").annotate(count=Count("pk"))
+    return {(cluster, team): count for cluster, team, count in rows}
+
+
+def unused(queues: Iterable[Queue], *, now: datetime) -> list[Queue]:
+    """Return open queues that have had quota for a week, of which no job has used any of it since."""
+    since = now - UNUSED_LONG
+    known = [one for one in queues if one.is_open and one.nominal and one.created_at < since]
+    recent = Job.objects.filter(queue__in=known).filter(Q(admitted_at__gte=since) | Q(phase__in=sorted(HOLDS_QUOTA)))
+    used = set(recent.order_by().values_list("queue", flat=True).distinct())
+    return [one for one in known if one.pk not in used]
 
 
 def median_waits(queues: Sequence[int], *, now: datetime) -> dict[int, tuple[float, int]]:

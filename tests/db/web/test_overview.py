@@ -1,16 +1,22 @@
 """/: what is used, what needs attention, the queues and one's own jobs."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 from django.utils import timezone
 
 from accounts.models import Team
-from jobs.analysis import overview
+from jobs import clusters
+from jobs.analysis import cluster_nodes, overview
+from jobs.control import node_rows
+from jobs.core import node_summary
 from jobs.core.lifecycle import Phase
+from jobs.core.node_seen import NodeSeen
 from jobs.models import AttemptFailure, Job, Rank, Replica
 from jobs.scheduling.scheduler import schedule
 from queues.models import Queue
 from tests.support import seed
+from tests.support.builders import Lab
 
 
 def attention():
@@ -86,11 +92,49 @@ def test_the_median_wait_is_of_jobs_that_were_admitted_in_a_day(lab):
 
 
 def test_its_queries_do_not_depend_on_the_number_of_queues_and_jobs(owner, lab, team, django_assert_num_queries):
-    with django_assert_num_queries(15):
+    with django_assert_num_queries(16):
         owner.get("/")
     for number in range(5):
         Queue.objects.create(name=f"queue-{number}", team=team, cluster="local", nominal=4)
         lab.submit(nodes=1)
     schedule()
-    with django_assert_num_queries(15):
+    with django_assert_num_queries(16):
         owner.get("/")
+
+
+def test_nodes_and_idle_gpus_are_said_beside_the_quota(owner, on_pods, people):
+    Queue.objects.filter(pk=on_pods.pk).update(resource="gpu", gpus_per_node=8, nominal=64)
+    on_pods.refresh_from_db()
+    known = [NodeSeen(f"gpu-{number}", devices={"nvidia.com/gpu": 8}, others=0) for number in range(3)]
+    clusters.get(on_pods.cluster).listed = [
+        *known,
+        NodeSeen("away", is_cordoned=True, devices={"nvidia.com/gpu": 8}, others=0),
+    ]
+    node_rows.write(on_pods.cluster)
+    job = Lab(on_pods, people.owner).running(nodes=1, nproc_per_node=6)
+    now = timezone.now()
+    Replica.objects.filter(job=job).update(node="gpu-0", last_batch_at=now)
+    Rank.objects.filter(job=job).update(state="running", gpu_xid=None)
+    Rank.objects.filter(job=job, rank__lt=2).update(gpu_idle_since=now - timedelta(minutes=9))
+    page = owner.get("/").text
+    assert "6 of 64" in page and "nlp 6 (2 idle)" in page
+    assert (
+        "4 nodes with 32 GPUs. 18 free, no node has more than 8; 2 of those held are idle; 1 node takes no pods" in page
+    )
+    assert cluster_nodes.sums(on_pods.cluster, now=now) == replace(
+        node_summary.summary(cluster_nodes.facts(on_pods.cluster, now=now)), groups=(), exceptions=0
+    )
+
+
+def test_quota_that_nobody_used_for_a_week_is_named(owner, lab):
+    assert "Quota unused" not in owner.get("/").text, "it was made today"
+    Queue.objects.filter(pk=lab.queue.pk).update(created_at=timezone.now() - timedelta(days=8))
+    page = owner.get("/").text
+    assert "Quota unused for a week" in page and "8 CPU slots" in page
+    job = lab.running()
+    Job.objects.filter(pk=job.pk).update(admitted_at=timezone.now() - timedelta(days=9))
+    assert "Quota unused" not in owner.get("/").text, "a job holds some of it"
+    Job.objects.filter(pk=job.pk).update(phase=Phase.SUCCEEDED, finished_at=timezone.now())
+    assert "Quota unused" in owner.get("/").text
+    Job.objects.filter(pk=job.pk).update(admitted_at=timezone.now() - timedelta(days=6))
+    assert "Quota unused" not in owner.get("/").text
