@@ -176,7 +176,7 @@ def _is_flat(low: float, high: float) -> bool:
 
 def _pad(value: float) -> float:
     """Return how far an axis extends beyond values that are all the same, so that it can be divided."""
-    return abs(value) if 0 < abs(value) < 1 else max(1.0, 1e-6 * abs(value))
+    return abs(value) if LEAST_SPREAD <= abs(value) < 1 else max(1.0, 1e-6 * abs(value))
 
 
 def nice_step(rough: float) -> float:

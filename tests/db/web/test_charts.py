@@ -71,6 +71,9 @@ def test_the_axis_of_steps_ends_where_the_data_ends(values, is_time):
 @example([(1, 1e308), (2, -1e308)], True, (format_number, "number", None))
 @example([(1, 0.0), (2, 5e-324)], True, (format_number, "number", None))
 @example([(2**53, 0.5)], True, (format_number, "number", None))
+@example([(1, 5e-324)], True, (format_number, "number", None))
+@example([(1, 3e-320)], True, (format_bytes, "bytes", 0.0))
+@example([(1, 1e-290)], True, (format_bytes, "bytes", 0.0))
 def test_any_reported_values_can_be_drawn(values, by_step, unit):
     write, name, floor = unit
     series = [(START + timedelta(seconds=at), step, value) for at, (step, value) in enumerate(values)]
