@@ -1,6 +1,7 @@
 """How long jobs hold their quota: at most, by their deadlines, and probably, by what they report and by what others took."""
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -18,7 +19,7 @@ from queues.models import Queue
 from queues.trees import Sharing
 
 SLACK_SECONDS = 60.0  # beyond deadline and grace: until a cluster has removed the pods
-RECENT = 200  # ended jobs of the queue, or of those that share quota with it
+RECENT = 1000  # ended jobs of the queue, or of those that share quota with it; with 200 ranges are wider and hold less
 FURTHER_AFTER = timedelta(hours=1)  # a job that writes no checkpoints has come further once it ran for so long
 # Of a job's own estimate: its steps become slower or quicker, and something follows the last one.
 EARLY, LATE = 0.8, 1.3
@@ -36,6 +37,19 @@ class Ended:
     user: int
     name: str
     seconds: float
+
+
+class History:
+    """For how long jobs that ended held their quota: all of them, by user, and by user and name."""
+
+    def __init__(self, ended: Iterable[Ended]) -> None:
+        self.every: list[float] = []
+        self.of_user: dict[int, list[float]] = defaultdict(list)
+        self.of_name: dict[tuple[int, str], list[float]] = defaultdict(list)
+        for one in ended:
+            self.every.append(one.seconds)
+            self.of_user[one.user].append(one.seconds)
+            self.of_name[one.user, one.name].append(one.seconds)
 
 
 def longest(job: Job) -> float | None:
@@ -139,9 +153,7 @@ def _came_further(job: Job, saved: datetime | None, now: datetime) -> bool:
     return (saved is not None and saved > began) or now - began > FURTHER_AFTER
 
 
-def foreseen(
-    jobs: Sequence[Job], shared: Sharing, ended: Sequence[Ended], *, now: datetime
-) -> list[tuple[int, Holding]]:
+def foreseen(jobs: Sequence[Job], shared: Sharing, ended: History, *, now: datetime) -> list[tuple[int, Holding]]:
     """Return the same with when each probably gives it back."""
     known = progress([job for job in jobs if job.phase == Phase.RUNNING])
     found = []
@@ -152,9 +164,7 @@ def foreseen(
     return found
 
 
-def remaining(
-    job: Job, held: Holding, steps_left: float | None, ended: Sequence[Ended], *, now: datetime
-) -> Range | None:
+def remaining(job: Job, held: Holding, steps_left: float | None, ended: History, *, now: datetime) -> Range | None:
     """Return for how long a job probably goes on to hold its quota: by its own steps, by others of its kind, or its deadline.
 
     `steps_left`: the seconds that the steps it has left take at its pace, where it reports them.
@@ -168,17 +178,16 @@ def remaining(
     return like(job, ended, elapsed=elapsed) or _until(held.ends_by, now)
 
 
-def like(job: Job, ended: Sequence[Ended], *, elapsed: float = 0.0) -> Range | None:
+def like(job: Job, ended: History, *, elapsed: float = 0.0) -> Range | None:
     """Return how long a job probably takes: as earlier ones of its user and name, of its user, or of its queue."""
-    name = stem(job.name)
-    theirs = [one for one in ended if one.user == job.user_id]
-    for kind in ([one for one in theirs if one.name == name], theirs, ended):
-        if found := expected([one.seconds for one in kind], elapsed=elapsed):
+    same = ended.of_name.get((job.user_id, stem(job.name)), [])
+    for kind in (same, ended.of_user.get(job.user_id, []), ended.every):
+        if found := expected(kind, elapsed=elapsed):
             return found
     return None
 
 
-def within(job: Job, ended: Sequence[Ended]) -> Range | None:
+def within(job: Job, ended: History) -> Range | None:
     """Return how long a waiting job will probably hold its quota; by its deadline where nothing else is known."""
     limit = longest(job)
     found = like(job, ended)
@@ -187,7 +196,7 @@ def within(job: Job, ended: Sequence[Ended]) -> Range | None:
     return found if limit is None else Range(min(found.least, limit), min(found.most, limit))
 
 
-def ended_jobs(queues: Iterable[Queue]) -> list[Ended]:
+def ended_jobs(queues: Iterable[Queue]) -> History:
     """Return the jobs of these queues that ended last, and for how long each held its quota."""
     known = list(queues)
     rows = (
@@ -200,11 +209,11 @@ def ended_jobs(queues: Iterable[Queue]) -> list[Ended]:
         .order_by("-id")
         .values_list("user_id", "name", "admitted_at", "finished_at")
     )
-    return [
+    return History(
         Ended(user, stem(name), (finished - admitted).total_seconds())
         for user, name, admitted, finished in rows[:RECENT]
         if admitted is not None and finished is not None and finished > admitted
-    ]
+    )
 
 
 def stem(name: str) -> str:

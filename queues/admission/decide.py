@@ -218,6 +218,12 @@ class Round:
         group.planned.use(queue, kept)
         return found
 
+    def latest(self, job: Pending) -> float | None:
+        """Return when the first job of a queue that backfills starts at the latest, as its deadlines have it; else None."""
+        if self.queues[job.queue].policy is not Policy.BACKFILL or (found := self._reserved(job)) is None:
+            return None
+        return found.at
+
     def obstacle(self, job: Pending) -> Reason | None:
         """Return what keeps a job from starting, however much of the quota is free."""
         queue, group = self.queues[job.queue], self._groups[job.queue]
@@ -304,12 +310,16 @@ class Round:
         )
         if not is_first and queue.policy is not Policy.BACKFILL:
             return
-        holding = (one for held in group.holding.values() for one in held)
-        reserved = reserve(job, group.real, holding, now=self.now, fleet=group.fleet)
+        reserved = self._reserved(job)
         if queue.policy is Policy.BACKFILL:
             line.reserved = reserved
         if is_first:
             group.first = _First(job, reserved)
+
+    def _reserved(self, job: Pending) -> Reservation | None:
+        group = self._groups[job.queue]
+        holding = (one for held in group.holding.values() for one in held)
+        return reserve(job, group.real, holding, now=self.now, fleet=group.fleet)
 
     def _make_room(self, waits: Wait, job: Pending, queue: QueueState) -> Wait:
         """Preempt for the head of a queue where it has a right to that, and keep for it what it gets."""
