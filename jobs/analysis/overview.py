@@ -81,7 +81,8 @@ def unused(queues: Iterable[Queue], *, now: datetime) -> list[Queue]:
     """Return open queues that have had quota for a week, of which no job has used any of it since."""
     since = now - UNUSED_LONG
     known = [one for one in queues if one.is_open and one.nominal and one.created_at < since]
-    recent = Job.objects.filter(queue__in=known).filter(Q(admitted_at__gte=since) | Q(phase__in=sorted(HOLDS_QUOTA)))
+    lately = Q(admitted_at__gte=since) | Q(admitted_at__isnull=False, finished_at__gte=since)
+    recent = Job.objects.filter(lately | Q(phase__in=sorted(HOLDS_QUOTA)), queue__in=known)
     used = set(recent.order_by().values_list("queue", flat=True).distinct())
     return [one for one in known if one.pk not in used]
 

@@ -229,11 +229,10 @@ class HasNodes(Protocol):
 
 @runtime_checkable
 class ListsNodes(Protocol):
-    """A cluster that lists its nodes with what each offers."""
+    """A cluster that lists its nodes with what each offers.
 
-    @property
-    def adds_nodes(self) -> bool:
-        """Whether an autoscaler adds nodes, so that those which are there prove nothing. Asks no cluster."""
+    One to which an autoscaler adds nodes, so that those which are there prove nothing, says so by `adds_nodes`.
+    """
 
     def list_nodes(self) -> list[NodeSeen] | None:
         """Return them as they are now, None without the right to see them. Raises Unreachable without an answer.
@@ -313,9 +312,8 @@ def room_of(alias: str) -> Room | None:
 
 
 def adds_nodes(alias: str) -> bool:
-    """Return whether a cluster may have more nodes than it lists. Raises InvalidInput for one whose entry is wrong."""
-    cluster = adapters.get(alias)
-    return not isinstance(cluster, ListsNodes) or cluster.adds_nodes
+    """Return whether a cluster may have more nodes than it lists. Raises InvalidInput and ClusterError."""
+    return bool(getattr(adapters.get(alias), "adds_nodes", False))
 
 
 class Adapters:

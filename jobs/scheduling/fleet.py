@@ -5,18 +5,18 @@ Where nodes prove nothing (they are not listed, not looked at lately, or an auto
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from django.db.models import Q
+from django.db.models import Exists, OuterRef, Q
 from django.utils import timezone
 
-from common.errors import InvalidInput
+from common.errors import ClusterError, InvalidInput
 from jobs import clusters
 from jobs.analysis import cluster_nodes
 from jobs.core import pod_fields
-from jobs.core.lifecycle import Phase
+from jobs.core.lifecycle import Phase, StopReason
 from jobs.core.verdict import NO_PLACE, ReplicaState, RoleView
 from jobs.models import ClusterNode, Job, Replica
 from queues import admission, excluded
@@ -27,8 +27,8 @@ from queues.trees import Sharing
 from .snapshot import Snapshot
 
 FRESH = timedelta(minutes=3)  # beyond that a look at the nodes is too old
-PROVES = timedelta(minutes=1)  # that Kubernetes found no node for a pod
-_Row = tuple[str, int, int | None, str, bool, Mapping[str, str]]
+BACK_SOON = timedelta(minutes=10)  # a node that does not answer for less than that is one that there is
+_Row = tuple[str, int, int | None, datetime | None, bool, Mapping[str, int], Mapping[str, str]]
 _SHAPE = ("roles", *pod_fields.NAMES)
 
 
@@ -52,21 +52,29 @@ def of_queues(shared: Sharing) -> FleetState | None:
     rows = ClusterNode.objects.filter(cluster=cluster, gone_at=None, gpus__gt=0).order_by()
     flavor = shared.queues[0].flavor
     selector = flavor.node_selector if flavor else {}
-    known = list(_selected(rows.values_list("name", "gpus", "others", "silence", "is_cordoned", "levels"), selector))
-    if not known:
-        return None  # which of what they offer is a GPU is not known
-    out = set(excluded.names(cluster))
-    placed = _placed(cluster, [name for name, *_ in known], now)
+    every = list(rows.values_list("name", "gpus", "others", "silent_since", "is_cordoned", "devices", "levels"))
+    offered = {device for *_, devices, _ in every for device in devices}
+    if not every or any((device := _device(queue)) and device not in offered for queue in shared.queues):
+        return None  # what its jobs take of the nodes is not counted
+    known, out = _selected(every, selector), set(excluded.names(cluster))
+    placed = _placed(cluster, [name for name, *_ in every], now)
+    there = [one for one in known if not (one[4] or one[0] in out)]
     return FleetState(
-        {
-            name: max(0, gpus - (others or 0))
-            for name, gpus, others, silence, is_cordoned, _ in known
-            if not (silence or is_cordoned or name in out)
-        },
+        {name: max(0, gpus - (others or 0)) for name, gpus, others, silent_since, *_ in there if silent_since is None},
         placed,
         tuple(_unplaced(cluster, selector, placed)),
-        _refused(shared.queues, now),
+        _refused(shared.queues),
+        {
+            name: gpus
+            for name, gpus, _, silent_since, *_ in there
+            if silent_since is None or now - silent_since < BACK_SOON
+        },
     )
+
+
+def _device(queue: Queue) -> str:
+    """Return the device that a queue's template names; empty for the usual one of its cluster."""
+    return str(queue.template.get("node", {}).get("resource", ""))
 
 
 def gang_of(job: Job) -> Gang:
@@ -88,7 +96,7 @@ def _proves(cluster: str, now: datetime) -> bool:
         return False
     try:
         return not clusters.adds_nodes(cluster)
-    except InvalidInput:  # its entry is wrong, or gone: its pods are nowhere
+    except (ClusterError, InvalidInput):  # its entry is wrong, or gone: its pods are nowhere
         return False
 
 
@@ -100,19 +108,22 @@ def _placed(cluster: str, names: list[str], now: datetime) -> dict[int, dict[str
     return found
 
 
-def _selected(rows: Iterable[_Row], selector: Mapping[str, str]) -> Iterator[_Row]:
-    """Yield the nodes with these labels. A label that was seen of no node may be one that was not looked at yet."""
-    nodes = list(rows)
+def _selected(nodes: Sequence[_Row], selector: Mapping[str, str]) -> list[_Row]:
+    """Return the nodes with these labels. A label that was seen of no node may be one that was not looked at yet."""
     seen = {label for *_, labels in nodes for label in labels}
     wanted = {label: value for label, value in selector.items() if label in seen}
-    return (one for one in nodes if all(one[-1].get(label) == value for label, value in wanted.items()))
+    return [one for one in nodes if all(one[-1].get(label) == value for label, value in wanted.items())]
 
 
 def _unplaced(
     cluster: str, selector: Mapping[str, str], placed: Mapping[int, Mapping[str, int]]
 ) -> Iterable[tuple[int, Gang]]:
-    """Yield what jobs that begin will take of nodes with these labels, beside what they have already."""
-    begin = Job.objects.filter(phase__in=[Phase.ADMITTED, Phase.STARTING], queue__cluster=cluster)
+    """Yield what jobs that begin, or begin anew, will take of nodes with these labels, beside what they have already."""
+    nowhere = Replica.objects.filter(
+        job=OuterRef("pk"), attempt=OuterRef("attempt"), node="", ended_at=None, closed_at=None
+    )
+    begins = Q(phase__in=[Phase.ADMITTED, Phase.STARTING]) | Q(phase=Phase.STOPPING, stop_reason=StopReason.RETRY)
+    begin = Job.objects.filter(begins | (Q(phase=Phase.RUNNING) & Exists(nowhere)), queue__cluster=cluster)
     begin = begin.filter(queue__resource=Resource.GPU).order_by("pk").only("pk", "slots", "roles", "spec")
     same = Q(queue__flavor__node_selector=selector)
     begin = begin.filter(same if selector else same | Q(queue__flavor=None))
@@ -127,11 +138,14 @@ def _unplaced(
             yield job.pk, rest
 
 
-def _refused(queues: Collection[Queue], now: datetime) -> dict[str, tuple[int, int]]:
-    """Return the shapes of pods for which Kubernetes just found no node, with the least GPUs of such a pod, and its job."""
+def _refused(queues: Collection[Queue]) -> dict[str, tuple[int, int]]:
+    """Return the shapes of pods for which Kubernetes finds no node, with the least GPUs of such a pod, and its job.
+
+    Until a pod has its node, or its job gives up its start.
+    """
     rows = Replica.objects.filter(
         job__queue__in=queues, job__phase=Phase.STARTING, state=ReplicaState.PENDING, node="", ended_at=None, closed_at=None,
-        reason__startswith=NO_PLACE, seen_at__gt=now - PROVES,
+        reason__startswith=NO_PLACE,
     )  # fmt: skip
     found = dict[str, tuple[int, int]]()
     for row in rows.select_related("job").order_by("job_id", "role", "index").distinct("job_id", "role"):

@@ -71,14 +71,15 @@ def _schedule(queue_id: int, *, is_shared: bool) -> tuple[int, set[int]]:
 def _decide(shared: Sharing, used: Mapping[int, int]) -> tuple[list[Job], Snapshot, list[admission.Decision]]:
     """Return the jobs in reach and what is decided about each, with more of them where those were too few.
 
-    The nodes are looked at only if any job has its quota.
+    The nodes are looked at only where they may change what is decided: where a job has its quota, others are preempted for
+    one, or the first of a queue waits and some of the quota is free.
     """
     found, nodes = reach.in_reach(shared, used), None
     while True:
         now = timezone.now().timestamp()
         seen = snapshot.snapshot(shared, found.jobs, lock=_lock, used=used)
         decisions = admission.decide(seen.queues, seen.pending, nodes=seen.nodes, now=now)
-        if any(isinstance(one, admission.Admit) for one in decisions):
+        if any(map(_depends_on_nodes, decisions)):
             nodes = nodes or fleet.of_queues(shared)
             seen = fleet.with_fleet(seen, found.jobs, nodes)
             decisions = admission.decide(seen.queues, seen.pending, nodes=seen.nodes, now=now) if nodes else decisions
@@ -86,6 +87,12 @@ def _decide(shared: Sharing, used: Mapping[int, int]) -> tuple[list[Job], Snapsh
         if not short:
             return found.jobs, seen, decisions
         found = reach.in_reach(shared, used, before=found, more=short)
+
+
+def _depends_on_nodes(one: admission.Decision) -> bool:
+    if isinstance(one, admission.Admit):
+        return True
+    return bool(one.victims) or (one.is_head and any(one.why.free.values()))
 
 
 def _tell(reason: admission.Reason, rows: Sequence[tuple[int, int]]) -> int:

@@ -8,8 +8,8 @@
 --   half_life  float8       seconds
 INSERT INTO queues_recentuse (queue_id, slots, noted_at)
 SELECT queue.id, COALESCE(sum(held.slots * (
-        power(0.5, extract(epoch FROM %(now)s - held.ended) / %(half_life)s)
-        - power(0.5, extract(epoch FROM %(now)s - held.began) / %(half_life)s)
+        power(0.5::float8, extract(epoch FROM %(now)s - held.ended)::float8 / %(half_life)s::float8)
+        - power(0.5::float8, extract(epoch FROM %(now)s - held.began)::float8 / %(half_life)s::float8)
     )), 0), %(now)s
 FROM queues_queue AS queue LEFT JOIN (
     SELECT job.queue_id, job.slots, attempt.launched_at AS began,

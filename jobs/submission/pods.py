@@ -152,7 +152,9 @@ def refuse_other_nodes(queue: Queue, spec: JobSpec) -> None:
     given += [(f"roles.{role}.node_selector", one.get("node_selector", {})) for role, one in spec.roles.items()]
     problems = [
         Problem(
-            f"{field}.{key}", value, f"is {selector[key]} for every job of queue {queue.name}, by its flavor; remove it"
+            f"{field}.{key}",
+            value,
+            f"is {selector[key]} for every job of queue {queue.name}, by its flavor; remove it, here or from the queue's defaults",
         )
         for field, asked in given
         for key, value in asked.items()

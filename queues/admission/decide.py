@@ -69,7 +69,7 @@ class _Group:
     """Queues that share quota, and with it names and a machine.
 
     `real` is what jobs hold now; `planned` is without those that leave, and with what is kept for heads that wait.
-    `fleet` and `planned_fleet`: the same of the nodes, where they are known; nothing is kept on them.
+    `fleet` and `planned_fleet`: the same of nodes, where they are known, with room for `comes`: heads for which jobs leave.
     `first`: the first head for which nothing could be kept, since it would only borrow.
     """
 
@@ -85,6 +85,7 @@ class _Group:
     first: "_First | None" = None
     fleet: Fleet | None = None
     planned_fleet: Fleet | None = None
+    comes: list[Pending] = field(default_factory=list)
 
     def has_nodes(self, job: Pending) -> bool:
         """Whether the nodes have room for a job once those that leave are gone."""
@@ -120,6 +121,7 @@ class Round:
         self._lines = {name: _Line() for name in self.queues}
         self._by_user = {name: dict(queue.user_used) for name, queue in self.queues.items()}
         self._claiming: set[int] = set()  # jobs for which others were preempted in this round
+        self._is_now = True  # until it goes on at a later moment
 
     def in_turn(self, pending: Iterable[Pending]) -> Iterator[Pending]:
         """Yield the jobs in the order in which they are to be considered, each before the next is chosen."""
@@ -178,12 +180,15 @@ class Round:
 
     def begin_again(self, *, now: float) -> None:
         """Go on at a later moment: everybody may be considered once more."""
-        self.now = now
+        self.now, self._is_now = now, False
         self._lines = {name: _Line() for name in self.queues}
         for group in self._groups.values():
             for name, amount in group.kept.items():
                 group.planned.use(name, -amount)
             group.kept.clear()
+            for job in group.comes if group.planned_fleet else ():
+                group.planned_fleet.give_back(job.job)
+            group.comes.clear()
             group.firmly.clear()
             group.first = None
             group.new.clear()
@@ -262,7 +267,11 @@ class Round:
             return Wait(job.job, busy, is_head=is_head)
         if why := self._no_place(job, queue):
             waits = Wait(job.job, replace(why, ahead=len(ahead)), is_head=is_head)
-            return self._make_room(waits, job, queue) if is_head and why.code is not Code.NO_PLACE else waits
+            return (
+                self._make_room(waits, job, queue)
+                if is_head and why.code in (Code.NO_NODES, Code.FRAGMENTED)
+                else waits
+            )
         if ahead and queue.policy is Policy.BACKFILL and not passes(job, line.reserved, now=self.now):
             at = line.reserved.at if line.reserved else None
             code = Code.BEHIND if at is None else Code.RESERVED_FOR  # nobody knows when the first one starts
@@ -271,13 +280,18 @@ class Round:
 
     def _no_place(self, job: Pending, queue: QueueState) -> Reason | None:
         """Return why the nodes have no room for a job now."""
-        fleet = self._groups[queue.name].fleet
+        fleet = (group := self._groups[queue.name]).fleet
         if fleet is None or queue.fleet is None or not job.gang:
             return None
         if not fleet.fits(job.gang):
             return _no_nodes(Code.FRAGMENTED if fleet.free >= job.amount else Code.NO_NODES, job, fleet)
+        if group.planned_fleet and group.planned_fleet.harms(job.gang, (one.gang for one in group.comes)):
+            each, replicas = job.gang[0]
+            return Reason(
+                Code.RESERVED_FOR, queue.name, job.asked, job=group.comes[0].job, each=each, replicas=replicas
+            )
         least, holder = queue.fleet.refused.get(job.shape, (0, 0))
-        if holder and job.gang[0][0] >= least:
+        if self._is_now and holder and job.gang[0][0] >= least:
             return Reason(Code.NO_PLACE, queue.name, job.asked, job=holder)
         return None
 
@@ -342,6 +356,9 @@ class Round:
                 held = group.holding[one.queue]
                 held[held.index(one)] = replace(one, is_leaving=True, is_preempted=True)
         has_right = preempt.is_entitled(job, group.planned) and preempt.may_hold(job, group.planned, below=True)
+        if group.planned_fleet is not None and (has_room or chosen):
+            group.planned_fleet.take(job.job, job.gang)
+            group.comes.append(job)
         if has_room or chosen or has_right:
             group.planned.use(queue.name, job.amount)
             group.kept[queue.name] = job.amount

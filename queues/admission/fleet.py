@@ -17,13 +17,15 @@ class FleetState:
 
     `gpus`: what each node offers beside what pods of others hold; `placed`: what each job holds of them, by its number and the
     node; `unplaced`: replicas that will come, of jobs that hold quota already. `refused`: shapes of pods for which the
-    scheduler of Kubernetes found no node just now, each with the least GPUs of such a pod and its job.
+    scheduler of Kubernetes finds no node now, each with the least GPUs of such a pod and its job. `whole`: the GPUs of each
+    node, whoever holds them, also of nodes that will soon be back; None: as in `gpus`.
     """
 
     gpus: Mapping[str, int]
     placed: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
     unplaced: tuple[tuple[int, Gang], ...] = ()
     refused: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    whole: Mapping[str, int] | None = None
 
 
 def gang(parts: Iterable[tuple[int, int]]) -> Gang:
@@ -38,7 +40,7 @@ class Fleet:
     """A working copy of the nodes: `take` and `give_back` change it."""
 
     def __init__(self, state: FleetState) -> None:
-        self._whole = Counter(state.gpus.values())
+        self._whole = Counter((state.gpus if state.whole is None else state.whole).values())
         self._free = dict(state.gpus)
         self._places: dict[int, dict[str, int]] = {}
         for job, places in sorted(state.placed.items()):
@@ -69,8 +71,20 @@ class Fleet:
         """Whether there may be room for all replicas at once. Of replicas of one size that is exact."""
         return _lacking(parts, self._counts()) is None
 
+    def harms(self, parts: Gang, kept: Iterable[Gang]) -> bool:
+        """Whether replicas, wherever they are placed, may take the last room of gangs that this copy has given theirs.
+
+        A replica on the worst node takes the place of as many of theirs as it takes GPUs of.
+        """
+        counts = self._counts()
+        for gpus in {gpus for gang in kept for gpus, _ in gang}:
+            spare = sum(nodes * (free // gpus) for free, nodes in counts.items() if free >= gpus)
+            if sum(count * -(-size // gpus) for size, count in parts) > spare:
+                return True
+        return False
+
     def could_fit(self, parts: Gang) -> bool:
-        """The same if no job of Muster ran."""
+        """The same if nothing ran."""
         return _lacking(parts, self._whole) is None
 
     def lacking(self, parts: Gang, *, is_empty: bool = False) -> tuple[int, int, int]:

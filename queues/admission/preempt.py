@@ -103,24 +103,36 @@ def makes_room(job: Pending, tree: Tree, chosen: Iterable[Holding], fleet: Fleet
 
 def _enough(job: Pending, tree: Tree, candidates: Sequence[Holding], fleet: Fleet | None) -> tuple[Holding, ...]:
     """Take candidates in order until there is room, then spare those without which there is, the dearest first."""
-    taken: list[Holding] = []
+    taken: dict[int, Holding] = {}
+    places: dict[int, dict[str, int]] = {}
+
+    def take(one: Holding) -> None:
+        tree.use(one.queue, -one.amount)
+        taken[one.job] = one
+        if fleet is not None:
+            places[one.job] = fleet.give_back(one.job)
+
+    def put_back(one: Holding) -> None:
+        tree.use(one.queue, one.amount)
+        del taken[one.job]
+        if fleet is not None:
+            fleet.put_back(one.job, places.pop(one.job))
+
     for one in candidates:
-        if _fits(job, tree, taken, fleet):
+        if _fits(job, tree, (), fleet):
             break
         if _gives(one, job, tree):
-            tree.use(one.queue, -one.amount)
-            taken.append(one)
-    fits = _fits(job, tree, taken, fleet)
+            take(one)
+    fits = _fits(job, tree, (), fleet)
     if fits:
-        for one in sorted(taken, key=lambda held: (-held.priority, -held.lost, held.job)):
-            tree.use(one.queue, one.amount)
-            rest = [held for held in taken if held is not one]
-            if _fits(job, tree, rest, fleet):
-                taken = rest
-            else:
-                tree.use(one.queue, -one.amount)
-    _back(tree, taken)
-    return tuple(taken) if fits else ()
+        for one in sorted(taken.values(), key=lambda held: (-held.priority, -held.lost, held.job)):
+            put_back(one)
+            if not _fits(job, tree, (), fleet):
+                take(one)
+    found = tuple(one for one in candidates if one.job in taken)
+    for one in found:
+        put_back(one)
+    return found if fits else ()
 
 
 def _fits(job: Pending, tree: Tree, gone: Sequence[Holding], fleet: Fleet | None) -> bool:

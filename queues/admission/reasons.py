@@ -144,9 +144,11 @@ def words(reason: Reason, *, is_lasting: bool = False) -> str:
             return _of_nodes(reason, is_lasting=is_lasting)
         case Code.NO_PLACE:
             return (
-                f"Kubernetes found no node for the pods of job {reason.job}, which ask for the same; tried again within a "
-                "minute, or as soon as that job has its place"
+                f"Kubernetes finds no node for the pods of job {reason.job}, which ask for the same; starts when that job has "
+                "its nodes, or has given up its start"
             )
+        case Code.RESERVED_FOR if reason.replicas:
+            return f"{needs}; the nodes that have room are kept for job {reason.job}, for which other jobs leave"
         case Code.RESERVED_FOR:
             return (
                 f"{needs}, which is free in queue {reason.queue} and kept for job {reason.job}, which is first; with a "
@@ -167,9 +169,10 @@ def _of_nodes(reason: Reason, *, is_lasting: bool) -> str:
             there = f"those that take pods have room for {reason.room} in all"
         return f"{needs}, and {there}; starts when more nodes take pods, or submit a smaller job"
     if is_lasting:
-        return f"{needs}, and the nodes have less free"
-    free = sum(reason.free.values())
+        return f"{needs}, and the nodes have no room for that"
+    free = describe(reason.free)
     if reason.code is Code.NO_NODES:
-        return f"{needs}, and of all nodes that take pods {free} {'is' if free == 1 else 'are'} free"
+        return f"{needs}, and the nodes that take pods have {free} free in all"
     nearest = f"; {reason.nearest[0]} x {reason.nearest[1]} would fit now" if reason.nearest else ""
-    return f"{needs}, and the {free} free are in smaller pieces, at most {reason.largest} on one node{nearest}"
+    room = f"room for {reason.room} of these" if reason.room else "no such room"
+    return f"{needs}; {free} are free, at most {reason.largest} on one node, which is {room}{nearest}"

@@ -31,8 +31,3 @@ def properties(*modules: ModuleType) -> Iterator[Property]:
         for one in vars(module).values():
             if hasattr(getattr(getattr(one, "hypothesis", None), "inner_test", None), "schedules"):
                 yield one
-
-
-def try_harder(prop: Any) -> None:
-    """Try a property with as many as the size soak asks for."""
-    settings(max_examples=prop.hypothesis.inner_test.schedules * TIMES["soak"], deadline=None)(prop)()

@@ -39,6 +39,15 @@ def test_idle_time_is_added_since_when_it_was_added_last(job):
     assert minutes(job) == pytest.approx(22.5, abs=0.1), "rank 0 works again"
 
 
+def test_one_that_becomes_idle_later_counts_from_its_beginning(job):
+    now = timezone.now()
+    idle_gpus.note(now=now)
+    Rank.objects.filter(job=job, rank=2).update(gpu=0.0, gpu_idle_since=now - 3 * MINUTE)
+    Replica.objects.filter(job=job).update(last_batch_at=now + 3 * MINUTE)
+    idle_gpus.note(now=now + 3 * MINUTE)
+    assert minutes(job) == pytest.approx(20 + 2 * 3 + 6, abs=0.1)
+
+
 @pytest.mark.parametrize(
     "change",
     [

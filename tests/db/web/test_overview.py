@@ -135,6 +135,8 @@ def test_quota_that_nobody_used_for_a_week_is_named(owner, lab):
     Job.objects.filter(pk=job.pk).update(admitted_at=timezone.now() - timedelta(days=9))
     assert "Quota unused" not in owner.get("/").text, "a job holds some of it"
     Job.objects.filter(pk=job.pk).update(phase=Phase.SUCCEEDED, finished_at=timezone.now())
+    assert "Quota unused" not in owner.get("/").text, "it ended just now"
+    Job.objects.filter(pk=job.pk).update(finished_at=timezone.now() - timedelta(days=8))
     assert "Quota unused" in owner.get("/").text
     Job.objects.filter(pk=job.pk).update(admitted_at=timezone.now() - timedelta(days=6))
     assert "Quota unused" not in owner.get("/").text

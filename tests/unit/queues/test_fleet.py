@@ -1,6 +1,6 @@
 """Whether a job finds room on the nodes that are there, case by case, and what holds for all of them."""
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 from queues.admission import (
     Admit,
     Code,
+    Decision,
     FleetState,
     Gang,
     Holding,
+    Node,
     Pending,
     Policy,
     QueueState,
@@ -99,7 +101,7 @@ def test_a_gang_needs_room_on_nodes(case, state, asked, expected):
     [
         (
             fleet(8, 8, placed=HALF), (1, 8),
-            "needs a node with 8 GPUs, and the 8 free are in smaller pieces, at most 4 on one node; 2 x 4 would fit now",
+            "needs a node with 8 GPUs; 8 GPUs are free, at most 4 on one node, which is no such room; 2 x 4 would fit now",
         ),
         (
             fleet(8, 8, 8, placed={101: {"n0": 5}, 102: {"n1": 6}, 103: {"n2": 8}}), (5, 1),
@@ -107,9 +109,9 @@ def test_a_gang_needs_room_on_nodes(case, state, asked, expected):
         ),
         (
             fleet(8, 8, 8, placed={101: {"n0": 5}, 102: {"n1": 5}}), (3, 4),
-            "needs room for 3 x 4 GPUs, each on one node, and the 14 free are in smaller pieces, at most 8 on one node; 4 x 3 would fit now",
+            "needs room for 3 x 4 GPUs, each on one node; 14 GPUs are free, at most 8 on one node, which is room for 2 of these; 4 x 3 would fit now",
         ),
-        (fleet(8, placed={101: {"n0": 7}}), (1, 4), "needs a node with 4 GPUs, and of all nodes that take pods 1 is free"),
+        (fleet(8, placed={101: {"n0": 7}}), (1, 4), "needs a node with 4 GPUs, and the nodes that take pods have 1 GPU free in all"),
         (
             fleet(8, 4), (2, 8),
             "needs 2 nodes with 8 GPUs, and those that take pods have room for 1 in all; starts when more nodes take pods, or submit a smaller job",
@@ -120,7 +122,7 @@ def test_a_gang_needs_room_on_nodes(case, state, asked, expected):
         ),
         (
             fleet(8, refused={"": (8, 101)}), (1, 8),
-            "Kubernetes found no node for the pods of job 101, which ask for the same; tried again within a minute, or as soon as that job has its place",
+            "Kubernetes finds no node for the pods of job 101, which ask for the same; starts when that job has its nodes, or has given up its start",
         ),
     ],
 )  # fmt: skip
@@ -183,6 +185,32 @@ def test_jobs_are_preempted_only_where_that_makes_room_on_nodes():
     assert found.victims == (101,), "without 102, which loses less, n1 is still not free"
     (found,) = decide([busy], [job(1, 2, 8, priority=5)], now=NOW)
     assert isinstance(found, Wait) and found.victims == () and found.why.code is NO_NODES, "103 has the higher priority"
+
+
+def test_who_is_told_that_nodes_are_kept():
+    state = fleet(8, 8, placed={101: {"n0": 4}})
+    leaving = held(101, 4, is_leaving=True, is_preempted=True)
+    busy = queue(state, leaving, policy=BEST_EFFORT)
+    first, second, third = decide([busy], [job(1, 2, 8), job(2, 1, 8), job(3, 1, 8)], now=NOW)
+    assert isinstance(first, Wait) and first.why.code is Code.PREEMPTING
+    for one in (second, third):
+        assert isinstance(one, Wait) and one.why.code is Code.RESERVED_FOR
+        assert one.reason == "needs 8 GPUs; the nodes that have room are kept for job 1, for which other jobs leave"
+
+
+@pytest.mark.parametrize(
+    ("case", "whole", "expected"),
+    [
+        ("pods of others hold what it needs", {"n0": 8, "n1": 8}, NO_NODES),
+        ("a node will soon be back", {"n0": 8, "n1": 4, "n2": 8}, NO_NODES),
+        ("there are no such nodes", {"n0": 8, "n1": 4}, NO_NODE_SHAPE),
+    ],
+)
+def test_what_holds_nodes_for_a_while_puts_no_job_out_of_line(case, whole, expected):
+    state = queue(fleet(8, 4, whole=whole))
+    waits = codes(state, job(1, 2, 8), job(2, 1, 4))
+    assert waits[1] is expected, case
+    assert waits[2] is (BEHIND if expected is NO_NODES else None), case
 
 
 def test_what_was_preempted_for_a_node_is_awaited():
@@ -257,3 +285,86 @@ def test_what_is_admitted_together_fits_together(free, asked, policy):
             if one.job in started:
                 rest.take(one.job, one.gang)
         assert not any(rest.fits(one.gang) for one in pending if one.job not in started)
+
+
+@dataclass
+class Cluster:
+    """Two teams of a cohort on some nodes, played until every job has ended; each job is placed where least is left."""
+
+    gpus: dict[str, int]
+    waiting: dict[int, Pending]
+    seconds: dict[int, float]
+    policy: Policy
+    preempts: bool
+    running: dict[int, Holding] = field(default_factory=dict)
+    places: dict[int, dict[str, int]] = field(default_factory=dict)
+    claims: set[int] = field(default_factory=set)
+
+    def decide(self, now: float) -> list[Decision]:
+        state = FleetState(self.gpus, self.places)
+        queues = []
+        for name in "ab":
+            held = tuple(one for one in self.running.values() if one.queue == name)
+            used = {"gpu": sum(one.amount for one in held)}
+            queues.append(
+                QueueState(
+                    name, {"gpu": 8}, used, policy=self.policy, holding=held, preempts=self.preempts, fleet=state
+                )
+            )
+        pending = [replace(one, is_claiming=one.job in self.claims) for one in self.waiting.values()]
+        return decide(queues, pending, nodes=COHORT, now=now)
+
+    def play(self) -> int:
+        """Return how many jobs were preempted."""
+        every, ends, now, preempted = dict(self.waiting), dict[int, float](), 0.0, 0
+        for _ in range(1000):
+            decisions = self.decide(now)
+            for one in decisions:
+                if isinstance(one, Admit):
+                    job = self.waiting.pop(one.job)
+                    nodes = Fleet(FleetState(self.gpus, self.places))
+                    nodes.take(job.job, job.gang)
+                    self.places[job.job] = nodes.give_back(job.job)
+                    assert sum(self.places[job.job].values()) == job.amount, "what was admitted has its nodes"
+                    self.running[job.job] = Holding(
+                        job.job, job.asked, queue=job.queue, priority=job.priority, lost=now
+                    )
+                    ends[job.job] = now + self.seconds[job.job]
+            waits = [one for one in decisions if isinstance(one, Wait)]
+            self.claims = {one.job for one in waits if one.why.code is Code.PREEMPTING}
+            for victim in {victim for one in waits for victim in one.victims}:
+                preempted += 1
+                self.running[victim] = replace(self.running[victim], is_leaving=True, is_preempted=True)
+                ends[victim] = min(ends[victim], now + 0.01)
+            if not ends:
+                never = {Code.EXCEEDS_MAXIMUM, Code.NO_NODE_SHAPE}
+                assert all(one.why.code in never for one in waits), "who could start has started"
+                return preempted
+            now, gone = min((at, job) for job, at in ends.items())
+            ended = self.running.pop(gone)
+            del ends[gone], self.places[gone]
+            if ended.is_preempted:
+                self.seconds[gone] = max(0.1, self.seconds[gone] - (now - ended.lost))
+                self.waiting[gone] = every[gone]
+        raise AssertionError("jobs are preempted without end")
+
+
+COHORT = [
+    Node("cohort"),
+    *(node for name in "ab" for node in (Node(f"team {name}", "cohort"), Node(name, f"team {name}", 8))),
+]
+asked = st.tuples(st.integers(1, 2), st.integers(1, 8), st.sampled_from("ab"), st.integers(0, 2), st.integers(1, 30))
+
+
+@given(
+    st.lists(st.integers(1, 8), min_size=1, max_size=4), st.lists(asked, max_size=8), st.sampled_from(list(Policy)), st.booleans()
+)  # fmt: skip
+@schedules(300)
+def test_on_nodes_everybody_starts_in_the_end_and_no_two_preempt_each_other_without_end(free, jobs, policy, preempts):
+    waiting, seconds = {}, {}
+    for number, (replicas, each, name, priority, lasts) in enumerate(jobs, 1):
+        waiting[number] = replace(job(number, replicas, each), queue=name, priority=priority)
+        seconds[number] = float(lasts)
+    gpus = {f"n{number}": count for number, count in enumerate(free)}
+    count = Cluster(gpus, waiting, seconds, policy, preempts).play()
+    assert count <= len(jobs) ** 2, (count, free, jobs, policy, preempts)
