@@ -186,8 +186,9 @@ class Round:
             for name, amount in group.kept.items():
                 group.planned.use(name, -amount)
             group.kept.clear()
-            for job in group.comes if group.planned_fleet else ():
-                group.planned_fleet.give_back(job.job)
+            if group.planned_fleet is not None:
+                for job in group.comes:
+                    group.planned_fleet.give_back(job.job)
             group.comes.clear()
             group.firmly.clear()
             group.first = None
