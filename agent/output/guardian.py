@@ -21,7 +21,7 @@ from .. import linux
 from ..state import StateFolder
 from . import journal
 
-ROUNDS = 5  # a killed process may just have forked
+ROUNDS, PAUSE_SECONDS = 10, 0.05  # a killed process may just have forked
 PULLS = 64  # a writer that escaped the kill must not keep the guardian forever
 _PIPE = struct.Struct("ii")  # (stream, rank)
 
@@ -60,13 +60,23 @@ class Guardian:
 def _guard(agent: int, lock: int, *, marks: list[bytes], spool: str) -> None:
     _stand_apart(agent, lock)
     pipes = _keep_all(socket.socket(fileno=agent))
+    end_all(marks)
+    _save(pipes, spool=spool)
+
+
+def end_all(marks: list[bytes]) -> None:
+    """End all processes that carry these marks.
+
+    To find none is no proof yet: one may be born during a look, and its parent end in it. So there are two such looks.
+    """
+    looks_without = 0
     for _ in range(ROUNDS):
         left = linux.marked(marks)
-        if not left:
-            break
+        looks_without = 0 if left else looks_without + 1
+        if looks_without == 2:
+            return
         linux.kill(left)
-        time.sleep(0.05)
-    _save(pipes, spool=spool)
+        time.sleep(PAUSE_SECONDS)
 
 
 def _stand_apart(*kept: int) -> None:
