@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
+from common import faultpoints
 from jobs.control import idle_gpus
 from jobs.models import Attempt, Job, Rank, Replica
 
@@ -69,3 +70,18 @@ def test_idle_time_before_an_attempt_is_not_its_own(job):
     Attempt.objects.filter(job=job).update(launched_at=now - 2 * MINUTE)
     idle_gpus.note(now=now)
     assert minutes(job) == pytest.approx(4, abs=0.1)
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_process_that_dies_meanwhile_neither_loses_nor_doubles_it(job, monkeypatch, when):
+    def dies(name: str) -> None:
+        if name == f"idle.note.{when}":
+            raise KeyboardInterrupt(name)
+
+    now = timezone.now()
+    with monkeypatch.context() as patched:
+        patched.setattr(faultpoints, "point", dies)
+        with pytest.raises(KeyboardInterrupt):
+            idle_gpus.note(now=now)
+    idle_gpus.note(now=now)
+    assert minutes(job) == pytest.approx(20, abs=0.1)

@@ -6,6 +6,7 @@ import pytest
 from django.utils import timezone
 
 from accounts.models import Team
+from common import faultpoints
 from jobs.control import recent_use
 from jobs.core.lifecycle import Phase, StopReason
 from jobs.models import Attempt, Job, RemovedJob
@@ -94,6 +95,21 @@ def test_the_older_job_is_first_where_the_past_does_not_count(three, settings):
     first, second = left.submit(nodes=1, nproc_per_node=8), right.submit(nodes=1, nproc_per_node=8)
     schedule()
     assert [Job.objects.get(pk=one.pk).phase for one in (first, second)] == [Phase.ADMITTED, Phase.QUEUED]
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_process_that_dies_meanwhile_is_made_up_for(three, monkeypatch, when):
+    def dies(name: str) -> None:
+        if name == f"recent_use.note.{when}":
+            raise KeyboardInterrupt(name)
+
+    ran(three[1], slots=4, ago=timedelta(), lasted=WEEK)
+    with monkeypatch.context() as patched:
+        patched.setattr(faultpoints, "point", dies)
+        with pytest.raises(KeyboardInterrupt):
+            recent_use.note(now=timezone.now())
+    recent_use.note(now=timezone.now())
+    assert noted(three[1]) == pytest.approx(2.0, abs=0.01)
 
 
 def test_queues_that_share_nothing_are_not_summed(lab):

@@ -21,8 +21,9 @@ ROOT = Path(__file__).resolve().parents[3]
 # is dead, an elastic job lost a replica, replicas are pods (tests/cluster/api/test_rows.py), the release before wrote no
 # row of an attempt (tests/db/control/test_attempts.py), a volume is deleted (tests/db/volumes/test_volumes.py), a template
 # names levels (tests/db/control/test_topology.py), a cluster lists its nodes (tests/db/control/test_node_rows.py), a job
-# writes checkpoints (tests/db/ingest/test_checkpoints.py), or a cluster is checked by pods
-# (tests/db/control/test_cluster_checks.py).
+# writes checkpoints (tests/db/ingest/test_checkpoints.py), a cluster is checked by pods
+# (tests/db/control/test_cluster_checks.py), GPUs are idle (tests/db/control/test_idle_gpus.py), or queues share quota
+# (tests/db/scheduling/test_recent_use.py).
 SPECIAL = (
     "store.renew",
     "local.drain",
@@ -35,6 +36,8 @@ SPECIAL = (
     "topology.",
     "nodes.",
     "checks.",
+    "idle.",
+    "recent_use.",
 )
 # Logs of pods are read only where there are pods (tests/cluster/node/test_unreachable.py); placement is checked before a
 # job is created.
