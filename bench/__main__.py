@@ -10,7 +10,7 @@ from .figures import Result
 from .scaling import MEASURED
 
 NAMES = (
-    "overhead", "idle", "quiet", "list", "pages", "nodes", "keepalive", "submit", "ingest", "sync", "frameworks", "launch", "namespaces", "admission", "forecast", "watch", "delete",
+    "overhead", "idle", "quiet", "list", "pages", "nodes", "overview", "keepalive", "submit", "ingest", "sync", "frameworks", "launch", "namespaces", "admission", "forecast", "watch", "delete",
     "verdicts", "scaling",
 )  # fmt: skip
 
