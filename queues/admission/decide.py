@@ -91,6 +91,12 @@ class _Group:
         """Whether the nodes have room for a job once those that leave are gone."""
         return self.planned_fleet is None or self.planned_fleet.fits(job.gang)
 
+    def leaves(self, one: Holding) -> None:
+        """Plan without a job that gives back what it holds."""
+        self.planned.use(one.queue, -one.amount)
+        if self.planned_fleet is not None:
+            self.planned_fleet.give_back(one.job)
+
     def fleets(self) -> Iterator[Fleet]:
         yield from (one for one in (self.fleet, self.planned_fleet) if one is not None)
 
@@ -351,9 +357,7 @@ class Round:
                 fleet=group.planned_fleet,
             )
             for one in chosen:
-                group.planned.use(one.queue, -one.amount)
-                if group.planned_fleet is not None:
-                    group.planned_fleet.give_back(one.job)
+                group.leaves(one)
                 held = group.holding[one.queue]
                 held[held.index(one)] = replace(one, is_leaving=True, is_preempted=True)
         has_right = preempt.is_entitled(job, group.planned) and preempt.may_hold(job, group.planned, below=True)
@@ -458,12 +462,8 @@ def _groups(queues: Mapping[str, QueueState], nodes: Mapping[str, Node]) -> Iter
         group = _Group(Tree(own, used), Tree(own, used), holding)
         if (state := found[0].fleet) is not None:  # queues that share quota are of one cluster
             group.fleet, group.planned_fleet = Fleet(state), Fleet(state)
-        for name, held in holding.items():
-            leaving = [one for one in held if one.is_leaving]
-            group.planned.use(name, -sum(one.amount for one in leaving))
-            if group.planned_fleet is not None:
-                for one in leaving:
-                    group.planned_fleet.give_back(one.job)
+        for one in (one for held in holding.values() for one in held if one.is_leaving):
+            group.leaves(one)
         yield group
 
 

@@ -43,10 +43,11 @@ def forecast(
     early, late = (_play(queues, nodes, waiting, now=now, is_late=is_late) for is_late in (False, True))
     judge = Round(queues, nodes, now=now)
     strict = {queue.name for queue in queues if queue.policy is Policy.STRICT}
-    firsts = {job.queue: job.job for job in reversed(waiting) if not judge.obstacle(job)}
+    obstacles = {job.job: judge.obstacle(job) for job in waiting}
+    firsts = {job.queue: job.job for job in reversed(waiting) if not obstacles[job.job]}
     found: dict[int, Forecast] = {}
     for job in waiting:
-        why = judge.obstacle(job)
+        why = obstacles[job.job]
         if why and why.code in NEVER:
             continue
         if job.job in early and job.job in late:

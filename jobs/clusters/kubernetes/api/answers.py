@@ -66,15 +66,12 @@ class ApiAnswer:
         False where more of something is asked for than the quota has in all.
         """
         found = _QUOTA.search(self.words) if self.status == 403 else None
-        if found is None:
-            return False
-        limited = {name: int(count) for name, count in _AMOUNT.findall(found["limited"])}
-        return all(int(count) <= limited.get(name, int(count)) for name, count in _AMOUNT.findall(found["requested"]))
+        return found is not None and not self.beyond_quota(_amounts(found["requested"]))
 
     def beyond_quota(self, wanted: Mapping[str, int]) -> str:
         """Return what of these amounts the quota that was exceeded never has, in words; empty where it may one day."""
         found = _QUOTA.search(self.words) if self.status == 403 else None
-        limited = {name: int(count) for name, count in _AMOUNT.findall(found["limited"])} if found else {}
+        limited = _amounts(found["limited"]) if found else {}
         lacks = [(name, limit) for name, limit in limited.items() if wanted.get(name, 0) > limit]
         return " and ".join(f"{wanted[name]} {name}, of which it allows {limit} in all" for name, limit in lacks)
 
@@ -92,6 +89,10 @@ class ApiAnswer:
     def wait_seconds(self) -> float:
         text = self.retry_after.strip()
         return min(float(text), LONGEST_WAIT) if text.isascii() and text.isdigit() and len(text) < 6 else 1.0
+
+
+def _amounts(text: str) -> dict[str, int]:
+    return {name: int(count) for name, count in _AMOUNT.findall(text)}
 
 
 def need_created(answer: ApiAnswer, what: str) -> Mapping[str, Any]:
